@@ -1,0 +1,240 @@
+/**
+ * Something downstream with limits of its own (a model provider, a tool, an API), and the way of one call to it.
+ *
+ * ```text
+ * 1 envelope   past the deadline, or too little time left?       -> DeadlineExceeded, NoEnvelope
+ * 2 budget     hold the upper bound                              -> BudgetExceeded, Unpriced
+ * 3 breaker    (open? say so at once)                            -> BreakerOpen
+ * 4 gate       wait by priority for a slot and rates, together   -> QueueFull, NeverFits, DeadlineExceeded
+ * 5 work       at most its time-out and the time left            -> its own error, TimedOut, Expired
+ *   settle, once, in reverse: gate, breaker, budget
+ * ```
+ *
+ * This is the only module that knows that order. The work runs in a fiber of its own, so that a time-out or an
+ * interruption of the caller reaches it at once while its slot stays taken until it has really ended: work that ignores
+ * interruption is waited for during a grace, then left alone and counted as a zombie. An answer that asks for less
+ * (`Throttled`) pauses the gate and puts the call back in line, within its deadline; that is backpressure and no retry
+ * of the agent's. A call that re-enters the dependency from inside its own slot takes no second one.
+ *
+ * Units: slots, tokens, micro-dollars; times are Effect durations.
+ *
+ * @stability experimental
+ * @since 0.1.0
+ */
+import * as Context from "effect/Context"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import type * as Exit from "effect/Exit"
+import * as Layer from "effect/Layer"
+import * as Random from "effect/Random"
+import * as Gate from "./Gate.ts"
+import type { GaveUp } from "./GaveUp.ts"
+import * as callMachine from "./internal/call.ts"
+import { of } from "./internal/envelope.ts"
+import { Recorder } from "./internal/recorder.ts"
+import * as Outcome from "./Outcome.ts"
+import { make as makeRejected, type Rejected } from "./Rejected.ts"
+import { CurrentRetryBudget } from "./RetryBudget.ts"
+import * as Spend from "./Spend.ts"
+
+/**
+ * How calls to a dependency are governed.
+ *
+ * - `limit`: calls at once.
+ * - `rates`: default none.
+ * - `queue`: how many calls may wait; default 1 000.
+ * - `maxAge`: after so long in line a call goes next, whatever its tier; default 60 seconds.
+ * - `timeout`: the longest one call may run; default 60 seconds, which is what the slowest useful answers of today's
+ *   models take. `"Infinity"` for none.
+ * - `grace`: how long a cut call may take to end before it is left alone as a zombie; default 5 seconds.
+ * - `classify`: what an exit says of the dependency's health; default {@link Outcome.fromExit}.
+ * - `standalone`: whether calls outside a fleet are allowed, at tier 3 and without a budget; default `false`, because an
+ *   agent that lost its envelope must not have lost its limits with it.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Options extends Gate.Options {
+  readonly timeout?: Duration.Input
+  readonly grace?: Duration.Input
+  readonly classify?: (exit: Exit.Exit<unknown, unknown>) => Outcome.Outcome
+  readonly standalone?: boolean
+}
+
+/**
+ * What one call needs.
+ *
+ * - `tokens`, `microDollars`: an upper bound, held before and settled after; absent is 0 tokens, and unknown money.
+ * - `usage`: what it really took; where it says `undefined`, or is absent, the whole hold is charged and the call counts
+ *   as estimated. A throttled answer is taken to have cost nothing.
+ * - `estimate`: how long it takes at least; refused at once when less time than that is left. Default 0.
+ * - `timeout`, `classify`: in the place of the dependency's.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface CallOptions<A, E> extends Spend.Spend {
+  readonly usage?: (exit: Exit.Exit<A, E>) => Spend.Spend | undefined
+  readonly estimate?: Duration.Input
+  readonly timeout?: Duration.Input
+  readonly classify?: (exit: Exit.Exit<A, E>) => Outcome.Outcome
+}
+
+/**
+ * A dependency at run time; provided by the `layer` of a {@link Service}.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Dependency {
+  readonly name: string
+  readonly call: <A, E, R>(
+    effect: Effect.Effect<A, E, R>,
+    options?: CallOptions<A, E>
+  ) => Effect.Effect<A, E | Rejected | GaveUp, R>
+  readonly snapshot: Effect.Effect<Gate.Snapshot>
+}
+
+/**
+ * The class that {@link Service} makes: a context key with its layer and its calls.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface ServiceClass<Self, Name extends string> extends Context.ServiceClass<
+  Self,
+  `espalier/Dependency/${Name}`,
+  Dependency
+> {
+  readonly layer: Layer.Layer<Self>
+  readonly call: <A, E, R>(
+    effect: Effect.Effect<A, E, R>,
+    options?: CallOptions<A, E>
+  ) => Effect.Effect<A, E | Rejected | GaveUp, R | Self>
+  readonly snapshot: Effect.Effect<Gate.Snapshot, never, Self>
+}
+
+const millisOf = (where: string, input: Duration.Input): number => {
+  const millis = Duration.toMillis(Duration.fromInputUnsafe(input))
+  if (millis >= 0) return millis
+  throw new RangeError(`${where} must be a duration >= 0, got ${millis} ms`)
+}
+
+/**
+ * Makes a dependency whose timer lives in the scope. Most programs declare a {@link Service} instead.
+ *
+ * **Errors** a `RangeError` that names the option and the value, for an option out of range.
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const make = Effect.fnUntraced(function* (name: string, options: Options) {
+  const gate = yield* Gate.make(options)
+  const random = yield* Random.Random
+  const site: callMachine.Site = {
+    name,
+    gate,
+    timeoutMillis: millisOf(`Dependency ${name}: timeout`, options.timeout ?? "60 seconds"),
+    graceMillis: millisOf(`Dependency ${name}: grace`, options.grace ?? "5 seconds"),
+    recorder: new Recorder("standalone", () => {}),
+    random: () => random.nextDoubleUnsafe(),
+    classify: options.classify ?? Outcome.fromExit
+  }
+  return {
+    name,
+    call: (effect, callOptions = {}) => callWith(site, options.standalone ?? false, effect, callOptions),
+    snapshot: Effect.sync(() => gate.snapshot(gate.alarm.now))
+  } satisfies Dependency as Dependency
+})
+
+const callWith = <A, E, R>(
+  site: callMachine.Site,
+  standalone: boolean,
+  effect: Effect.Effect<A, E, R>,
+  options: CallOptions<A, E>
+): Effect.Effect<A, E | Rejected | GaveUp, R> => {
+  Spend.make(options, `${site.name}.call`)
+  const request: callMachine.Request<A, E> = {
+    bound: options,
+    needsMillis: options.estimate === undefined ? 0 : millisOf(`${site.name}.call: estimate`, options.estimate),
+    timeoutMillis:
+      options.timeout === undefined ? site.timeoutMillis : millisOf(`${site.name}.call: timeout`, options.timeout),
+    usage: options.usage,
+    classify: options.classify
+  }
+  return Effect.withFiber((fiber) => {
+    const envelope = of(fiber)
+    if (envelope === undefined && !standalone)
+      return Effect.fail(makeRejected({ _tag: "NoEnvelope", dependency: site.name }))
+    const outer = fiber.getRef(callMachine.CurrentCall)
+    const lender = callMachine.heldSlot(site, outer)
+    const context = fiber.context as Context.Context<R>
+    const run = Effect.callback<A, E | Rejected | GaveUp>((resume) => {
+      const now = site.gate.alarm.now
+      const work = Effect.provideContext(effect, context)
+      const call = new callMachine.Call<A, E>(
+        site,
+        envelope,
+        request,
+        work,
+        fiber.context,
+        outer,
+        lender !== undefined,
+        fiber.getRef(CurrentRetryBudget),
+        now,
+        resume
+      )
+      call.begin(now)
+      return call.cancel
+    })
+    return lender === undefined ? run : lender.loan.withPermits(1)(run)
+  })
+}
+
+/**
+ * Declares a dependency as a service: `class Crm extends Dependency.Service<Crm>()("crm", { … }) {}`.
+ *
+ * **Errors** bad options throw a `RangeError` when the layer is built.
+ *
+ * **Example** (Eight calls at once, ten a second)
+ *
+ * ```ts
+ * import { Effect, Schema } from "effect"
+ * import * as Agent from "espalier/Agent"
+ * import * as Dependency from "espalier/Dependency"
+ * import * as Fleet from "espalier/Fleet"
+ * import * as Limit from "espalier/Limit"
+ * import * as Rate from "espalier/Rate"
+ *
+ * class Crm extends Dependency.Service<Crm>()("crm", {
+ *   limit: Limit.fixed(8),
+ *   rates: [Rate.perSecond(10)],
+ *   queue: 100,
+ *   timeout: "20 seconds"
+ * }) {}
+ *
+ * const LookUp = Agent.make("LookUp", {
+ *   input: Schema.String,
+ *   output: Schema.String,
+ *   run: (name) => Crm.call(Effect.succeed(`${name} grows pears`))
+ * })
+ * const { output } = await Effect.runPromise(
+ *   Fleet.run(LookUp, "Espalier Ltd").pipe(Effect.provide([Fleet.layer(), Crm.layer]))
+ * )
+ * console.log(output) // => Espalier Ltd grows pears
+ * ```
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const Service =
+  <Self>() =>
+  <const Name extends string>(name: Name, options: Options): ServiceClass<Self, Name> => {
+    const tag = Context.Service<Self, Dependency>()(`espalier/Dependency/${name}`)
+    return Object.assign(tag, {
+      layer: Layer.effect(tag, make(name, options)),
+      call: <A, E, R>(effect: Effect.Effect<A, E, R>, callOptions?: CallOptions<A, E>) =>
+        Effect.flatMap(tag, (dependency) => dependency.call(effect, callOptions)),
+      snapshot: Effect.flatMap(tag, (dependency) => dependency.snapshot)
+    }) as unknown as ServiceClass<Self, Name>
+  }

@@ -1,0 +1,95 @@
+/**
+ * Lets a fleet retry only a share of its calls.
+ *
+ * A maximum number of attempts per call cannot stop a storm: when everything fails, three retries make four times the
+ * load, and the factor multiplies at every level of the tree. A budget counts the whole fleet instead. Each first
+ * attempt deposits, each retry withdraws, and an empty budget turns the retry into the original failure. A small
+ * reserve keeps quiet fleets able to retry at all.
+ *
+ * Sits between whoever owns retries and the gate. Never waits, never refuses a first attempt. Follows Finagle's
+ * `RetryBudget`, with expiring deposits in exact arithmetic.
+ *
+ * Units: retries; a retry after a time-out costs 2, because the first attempt may still be running downstream. In any
+ * `window` retries are at most `max(reserve, ratio x first attempts)`.
+ *
+ * @stability experimental
+ * @since 0.1.0
+ */
+import * as Context from "effect/Context"
+import * as Duration from "effect/Duration"
+import * as RetryDeposits from "./internal/retryDeposits.ts"
+
+/**
+ * - `ratio`: retries per first attempt, from 0 to 1; default 0.1.
+ * - `reserve`: retries in a window even without first attempts; default 3.
+ * - `window`: default 60 seconds.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Options {
+  readonly ratio?: number
+  readonly reserve?: number
+  readonly window?: Duration.Input
+}
+
+/**
+ * A retry budget. The methods take the monotonic instant in milliseconds and are synchronous.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface RetryBudget {
+  /** Counts a first attempt. */
+  deposit(nowMillis: number): void
+  /** Takes `cost` retries, or none and says `false`. */
+  withdraw(cost: number, nowMillis: number): boolean
+  /** How many retries are left at this moment. */
+  balance(nowMillis: number): number
+}
+
+/**
+ * Makes a budget.
+ *
+ * **Errors** a `RangeError` for an option out of range.
+ *
+ * **Example** (A burst is worth the reserve; what is beyond it must be earned)
+ *
+ * ```ts
+ * import * as RetryBudget from "espalier/RetryBudget"
+ *
+ * const budget = RetryBudget.make()
+ * const burst = [1, 2, 3, 4].map(() => budget.withdraw(1, 0))
+ * console.log(burst.join(" ")) // => true true true false
+ * for (let call = 0; call < 40; call++) budget.deposit(1_000)
+ * console.log(budget.withdraw(1, 3_000)) // => true
+ * ```
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const make = (options: Options = {}): RetryBudget => {
+  const state = RetryDeposits.make({
+    ...(options.ratio === undefined ? {} : { ratio: options.ratio }),
+    ...(options.reserve === undefined ? {} : { reserve: options.reserve }),
+    ...(options.window === undefined
+      ? {}
+      : { windowMillis: Duration.toMillis(Duration.fromInputUnsafe(options.window)) })
+  })
+  return {
+    deposit: (nowMillis) => RetryDeposits.deposit(state, nowMillis),
+    withdraw: (cost, nowMillis) => RetryDeposits.withdraw(state, cost, nowMillis),
+    balance: (nowMillis) => RetryDeposits.balance(state, nowMillis)
+  }
+}
+
+/**
+ * The budget that the running fiber draws on: the fleet's, or outside a fleet one for the whole process.
+ *
+ * @category services
+ * @since 0.1.0
+ */
+export const CurrentRetryBudget: Context.Reference<RetryBudget> = Context.Reference<RetryBudget>(
+  "espalier/CurrentRetryBudget",
+  { defaultValue: () => make() }
+)

@@ -1,0 +1,337 @@
+/**
+ * One governed call as an object: its ticket in the gate, its hold in the ledger, its bell, its worker fiber.
+ *
+ * ```text
+ * new -> waiting -> running -> done            the usual way; waiting is skipped when nobody waits
+ *            |         |-> ending -> done      cut (time-out, deadline, caller gone) and ended within its grace
+ *            |         |-> ending -> zombie    cut, and still running after its grace: keeps its slot until it ends
+ *            |-> done                          refused, expired or cancelled in line: has cost nothing
+ * ```
+ *
+ * Every move is synchronous, so no interruption falls between a grant and the record of it. The object is the whole
+ * state: one callback and one fiber a call, no scope, no finalizer, no time-out fiber.
+ *
+ * @internal
+ */
+import * as Context from "effect/Context"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import type * as Fiber from "effect/Fiber"
+import * as Semaphore from "effect/Semaphore"
+import { type Deadline, never } from "../Deadline.ts"
+import * as Gate from "../Gate.ts"
+import * as GaveUp from "../GaveUp.ts"
+import * as Outcome from "../Outcome.ts"
+import * as Rejected from "../Rejected.ts"
+import type { RetryBudget } from "../RetryBudget.ts"
+import { type Spend, zero } from "../Spend.ts"
+import { Bell } from "./alarm.ts"
+import { CurrentEnvelope, Envelope } from "./envelope.ts"
+import * as holding from "./holding.ts"
+import type { Hold } from "./ledger.ts"
+import type { Recorder } from "./recorder.ts"
+
+/** A dependency at run time. */
+export interface Site {
+  readonly name: string
+  readonly gate: Gate.Gate
+  readonly timeoutMillis: number
+  readonly graceMillis: number
+  readonly recorder: Recorder
+  readonly random: () => number
+  readonly classify: (exit: Exit.Exit<unknown, unknown>) => Outcome.Outcome
+}
+
+export interface Request<A, E> {
+  readonly bound: Spend
+  readonly needsMillis: number
+  readonly timeoutMillis: number
+  readonly usage: ((exit: Exit.Exit<A, E>) => Spend | undefined) | undefined
+  readonly classify: ((exit: Exit.Exit<A, E>) => Outcome.Outcome) | undefined
+}
+
+/** The innermost call that a fiber runs inside of; its `outer` leads to the others. */
+export const CurrentCall: Context.Reference<Call | undefined> = Context.Reference<Call | undefined>(
+  "espalier/CurrentCall",
+  { defaultValue: () => undefined }
+)
+
+/** The live call to `site` that this one would re-enter from inside of. */
+export const heldSlot = (site: Site, from: Call | undefined): Call | undefined => {
+  for (let call = from; call !== undefined; call = call.outer) {
+    if (call.site === site && call.state === "granted") return call
+  }
+  return undefined
+}
+
+type Phase = "new" | "waiting" | "running" | "ending" | "zombie" | "done"
+type Cut = "timeout" | "deadline" | "caller"
+type Failure<E> = E | Rejected.Rejected | GaveUp.GaveUp
+
+/** Longest pause after throttles that do not say when to come back; starts at a second and doubles. */
+const maxPauseMillis = 30_000
+
+export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket {
+  // What the line and the gate read.
+  readonly tier: 0 | 1 | 2 | 3
+  readonly cost: number
+  readonly order: number
+  readonly enqueuedMillis: number
+  readonly needsSlot: boolean
+  readonly tokens: number
+  ticket = 0
+  state: "new" | "waiting" | "granted" | "ended" = "new"
+
+  readonly site: Site
+  readonly outer: Call | undefined
+  readonly #envelope: Envelope | undefined
+  readonly #deadline: Deadline
+  readonly #recorder: Recorder
+  readonly #request: Request<A, E>
+  readonly #work: Effect.Effect<A, E>
+  readonly #context: Context.Context<never>
+  readonly #retries: RetryBudget
+  readonly #resume: (exit: Effect.Effect<A, Failure<E>>) => void
+  #phase: Phase = "new"
+  #released: (() => void) | undefined
+  #hold: Hold | undefined
+  #worker: Fiber.Fiber<A, E> | undefined
+  #cut: Cut | undefined
+  #throttles = 0
+  #loan: Semaphore.Semaphore | undefined
+
+  constructor(
+    site: Site,
+    envelope: Envelope | undefined,
+    request: Request<A, E>,
+    work: Effect.Effect<A, E>,
+    context: Context.Context<never>,
+    outer: Call | undefined,
+    reenters: boolean,
+    retries: RetryBudget,
+    now: number,
+    resume: (exit: Effect.Effect<A, Failure<E>>) => void
+  ) {
+    super()
+    this.site = site
+    this.outer = outer
+    this.tier = envelope?.priority ?? 3
+    this.tokens = request.bound.tokens ?? 0
+    this.cost = Gate.costOf(site.gate, this.tokens)
+    this.order = now
+    this.enqueuedMillis = now
+    this.needsSlot = !reenters
+    this.#envelope = envelope
+    this.#deadline = envelope?.deadline ?? never
+    this.#recorder = envelope === undefined ? site.recorder : Envelope.recorder(envelope)
+    this.#request = request
+    this.#work = work
+    this.#context = context
+    this.#retries = retries
+    this.#resume = resume
+  }
+
+  /** One at a time re-enters a slot, so that a slot never covers two calls side by side. */
+  get loan(): Semaphore.Semaphore {
+    return (this.#loan ??= Semaphore.makeUnsafe(1))
+  }
+
+  /** Envelope, budget, gate. What is refused here has cost nothing. */
+  begin(now: number): void {
+    const needs = this.#request.needsMillis
+    const left = this.#deadline - now
+    if (left <= 0 || left < needs) return this.#refuse(tooLate(needs, left))
+    if (this.#envelope !== undefined) {
+      if (Envelope.node(this.#envelope).isStopping) return this.#refuse({ _tag: "Draining" })
+      const hold = holding.take(this.#envelope, this.#request.bound)
+      if (Rejected.isRejected(hold)) return this.#finish(Exit.fail(hold))
+      this.#hold = hold
+    }
+    const refusal = this.#enter(now)
+    if (refusal === undefined) return this.#retries.deposit(now)
+    this.#settle(zero, now)
+    this.#refuse(refusal)
+  }
+
+  /** Into the gate, or the reason why not. */
+  #enter(now: number): Rejected.Reason | undefined {
+    const { gate, name } = this.site
+    const entry = gate.enter(this, now, this.#deadline - this.#request.needsMillis)
+    switch (entry._tag) {
+      case "Granted":
+        this.granted(now)
+        return undefined
+      case "Waiting":
+        this.#phase = "waiting"
+        this.#recorder.waiting++
+        gate.alarm.set(this, this.#deadline)
+        return undefined
+      case "QueueFull":
+        return { _tag: "QueueFull", queue: name, capacity: entry.capacity }
+      case "NeverFits":
+        return { _tag: "NeverFits", dependency: name, rate: entry.rate, cost: entry.cost, capacity: entry.capacity }
+      case "TooLate":
+        return tooLate(this.#request.needsMillis + entry.waitMillis, this.#deadline - now)
+    }
+  }
+
+  granted(now: number): void {
+    if (this.#phase === "waiting") {
+      this.#recorder.waiting--
+      this.site.gate.alarm.unset(this)
+    }
+    if (this.#envelope !== undefined && Envelope.node(this.#envelope).isStopping) {
+      // Told to stop between the grant and now: nothing new starts, whoever is still being reached.
+      this.#phase = "done"
+      this.site.gate.leave(this, 0, now)
+      this.#settle(zero, now)
+      return this.#refuse({ _tag: "Draining" })
+    }
+    this.#phase = "running"
+    this.#recorder.enter()
+    const limit = Math.min(this.#request.timeoutMillis, this.#deadline - now)
+    this.site.gate.alarm.set(this, now + limit)
+    let context = Context.add(this.#context, CurrentCall, this as unknown as Call)
+    if (this.#envelope !== undefined) context = Context.add(context, CurrentEnvelope, this.#envelope)
+    this.#worker = Effect.runForkWith(context)(this.#work)
+    this.#worker.addObserver((exit) => this.#ended(exit, this.site.gate.alarm.now))
+  }
+
+  ring(now: number): void {
+    switch (this.#phase) {
+      case "waiting":
+        this.#leaveLine(now)
+        return this.#refuse(tooLate(this.#request.needsMillis, this.#deadline - now))
+      case "running":
+        return this.#stop(now >= this.#deadline ? "deadline" : "timeout", now)
+      case "ending":
+        return this.#abandon(now)
+    }
+  }
+
+  /** What the caller's interruption runs: out of the line, or stop the work and wait for its end within the grace. */
+  readonly cancel: Effect.Effect<void> = Effect.suspend(() => {
+    const now = this.site.gate.alarm.now
+    if (this.#phase === "waiting") this.#leaveLine(now)
+    if (this.#phase !== "running" && this.#phase !== "ending") return Effect.void
+    return Effect.callback<void>((resume) => {
+      this.#released = () => resume(Effect.void)
+      if (this.#phase === "running") this.#stop("caller", now)
+    })
+  })
+
+  #leaveLine(now: number): void {
+    this.#phase = "done"
+    this.#recorder.waiting--
+    this.site.gate.alarm.unset(this)
+    this.site.gate.cancel(this, now)
+    this.#settle(zero, now)
+  }
+
+  #stop(cut: Cut, now: number): void {
+    this.#cut = cut
+    this.#phase = "ending"
+    this.site.gate.alarm.set(this, now + this.site.graceMillis)
+    this.#worker?.interruptUnsafe()
+  }
+
+  /** The grace is over and the work runs on: its caller goes, its slot stays, its cost is unknown. */
+  #abandon(now: number): void {
+    this.#phase = "zombie"
+    this.site.gate.zombies++
+    this.#settle(undefined, now)
+    if (this.#envelope !== undefined) {
+      this.#recorder.emit({
+        _tag: "Zombie",
+        atMillis: now,
+        task: this.#envelope.task,
+        node: this.#envelope.id,
+        dependency: this.site.name
+      })
+    }
+    this.#finish(this.#cutExit())
+  }
+
+  #ended(exit: Exit.Exit<A, E>, now: number): void {
+    const { gate } = this.site
+    const wasZombie = this.#phase === "zombie"
+    if (wasZombie) gate.zombies--
+    gate.alarm.unset(this)
+    this.#recorder.leave()
+    const outcome = this.#outcomeOf(exit)
+    const truth = outcome._tag === "Throttled" ? (this.#usageOf(exit) ?? zero) : this.#usageOf(exit)
+    gate.leave(this, truth?.tokens, now)
+    if (outcome._tag === "Throttled") {
+      this.#pause(outcome, now)
+      if (this.#phase === "running" && this.#retries.withdraw(1, now)) {
+        this.state = "new"
+        this.#phase = "new"
+        if (this.#enter(now) === undefined) return
+      }
+    }
+    this.#settle(truth, now)
+    if (wasZombie) this.#phase = "done"
+    else this.#finish(this.#cut === undefined ? exit : this.#cutExit())
+  }
+
+  /** A throttle pauses the whole gate: never shorter than asked, a little longer so that callers do not come back as one. */
+  #pause(outcome: Outcome.Outcome & { readonly _tag: "Throttled" }, now: number): void {
+    this.#recorder.throttled++
+    const asked =
+      outcome.retryAfter === undefined
+        ? Math.min(maxPauseMillis, 1_000 * 2 ** this.#throttles)
+        : Duration.toMillis(Duration.fromInputUnsafe(outcome.retryAfter))
+    this.#throttles++
+    const pausedMillis = asked * (1.1 + 0.15 * this.site.random())
+    this.site.gate.pause(now + pausedMillis, now)
+    if (this.#envelope === undefined) return
+    this.#recorder.emit({
+      _tag: "Throttled",
+      atMillis: now,
+      task: this.#envelope.task,
+      node: this.#envelope.id,
+      dependency: this.site.name,
+      pausedMillis
+    })
+  }
+
+  #outcomeOf(exit: Exit.Exit<A, E>): Outcome.Outcome {
+    if (this.#cut !== undefined) return this.#cut === "timeout" ? Outcome.failure : Outcome.ignored
+    return (this.#request.classify ?? this.site.classify)(exit)
+  }
+
+  #usageOf(exit: Exit.Exit<A, E>): Spend | undefined {
+    return this.#request.usage?.(exit)
+  }
+
+  #settle(truth: Spend | undefined, now: number): void {
+    const hold = this.#hold
+    this.#hold = undefined
+    if (hold !== undefined && this.#envelope !== undefined) holding.settle(this.#envelope, hold, truth, now)
+  }
+
+  #cutExit(): Exit.Exit<never, GaveUp.GaveUp> {
+    return Exit.fail(
+      this.#cut === "timeout"
+        ? GaveUp.make({ _tag: "TimedOut", dependency: this.site.name, afterMillis: this.#request.timeoutMillis })
+        : GaveUp.make({ _tag: "Expired", agent: this.#envelope?.agent ?? this.site.name })
+    )
+  }
+
+  #refuse(reason: Rejected.Reason): void {
+    this.#finish(Exit.fail(Rejected.make(reason, this.#envelope?.id)))
+  }
+
+  #finish(exit: Exit.Exit<A, Failure<E>>): void {
+    if (this.#phase !== "zombie") this.#phase = "done"
+    if (this.#released !== undefined) this.#released()
+    else this.#resume(exit)
+  }
+}
+
+const tooLate = (neededMillis: number, leftMillis: number): Rejected.Reason => ({
+  _tag: "DeadlineExceeded",
+  neededMillis,
+  leftMillis: Math.max(0, leftMillis)
+})

@@ -1,0 +1,81 @@
+/**
+ * How a node ends, and what its cause says.
+ *
+ * @internal
+ */
+import * as Cause from "effect/Cause"
+import * as Exit from "effect/Exit"
+import * as GaveUp from "../../GaveUp.ts"
+import * as Rejected from "../../Rejected.ts"
+
+/** How a node ended, with what it ended with. */
+export type NodeExit =
+  | { readonly _tag: "Completed"; readonly output: unknown }
+  | { readonly _tag: "Partial"; readonly output: unknown; readonly reason: string }
+  | { readonly _tag: "Failed"; readonly cause: Cause.Cause<unknown>; readonly reason: string }
+  | { readonly _tag: "Interrupted"; readonly reason: string }
+  | { readonly _tag: "Rejected"; readonly rejected: Rejected.Rejected; readonly reason: string }
+  | { readonly _tag: "Expired"; readonly reason: string }
+
+/** Why a node was told to stop. */
+export type Stop = "Interrupted" | "Expired" | "CutOff"
+export const stopReasons: Record<Stop, string> = {
+  Interrupted: "stopped from above",
+  Expired: "its deadline passed",
+  CutOff: "cut off when the grace of the shutdown ended"
+}
+
+const errorOf = (cause: Cause.Cause<unknown>): unknown => {
+  const error = Cause.findErrorOption(cause)
+  return error._tag === "Some" ? error.value : undefined
+}
+
+/** A fault is what running again may mend: not a refusal, not an interruption. */
+export const isFault = (cause: Cause.Cause<unknown>): boolean =>
+  !Cause.hasInterruptsOnly(cause) && !Rejected.isRejected(errorOf(cause))
+
+export const timedOut = (cause: Cause.Cause<unknown>): boolean => {
+  const error = errorOf(cause)
+  return GaveUp.isGaveUp(error) && error.reason._tag === "TimedOut"
+}
+
+/** Whether an error says that time or budget ran out. */
+export const isSpent = (error: unknown): boolean =>
+  Rejected.isRejected(error)
+    ? error.reason._tag === "BudgetExceeded" || error.reason._tag === "DeadlineExceeded"
+    : GaveUp.isGaveUp(error) && error.reason._tag === "Expired"
+
+export const ranOut = (cause: Cause.Cause<unknown>): boolean => isSpent(errorOf(cause))
+
+/** Names what failed without quoting it: an error's own message may hold a prompt or a key. */
+export const reasonOf = (cause: Cause.Cause<unknown>): string => {
+  const failure = cause.reasons.find((reason) => reason._tag !== "Interrupt")
+  if (failure === undefined) return "interrupted"
+  const value: unknown = failure._tag === "Fail" ? failure.error : failure.defect
+  if (Rejected.isRejected(value)) return Rejected.describe(value.reason)
+  if (GaveUp.isGaveUp(value)) return value.message
+  const name =
+    typeof value === "object" && value !== null && "_tag" in value && typeof value._tag === "string"
+      ? value._tag
+      : value instanceof Error
+        ? value.name
+        : typeof value
+  return failure._tag === "Fail" ? name : `defect: ${name}`
+}
+
+/** What the end of a node is to whoever joins it. */
+export const joined = (name: string, exit: NodeExit): Exit.Exit<unknown, unknown> => {
+  switch (exit._tag) {
+    case "Completed":
+    case "Partial":
+      return Exit.succeed(exit.output)
+    case "Failed":
+      return Exit.failCause(exit.cause)
+    case "Rejected":
+      return Exit.fail(exit.rejected)
+    case "Expired":
+      return Exit.fail(GaveUp.make({ _tag: "Expired", agent: name }))
+    case "Interrupted":
+      return Exit.fail(GaveUp.make({ _tag: "Stopped", agent: name, why: exit.reason }))
+  }
+}

@@ -1,0 +1,514 @@
+/**
+ * A node of the tree: one agent at work, as a state machine.
+ *
+ * ```text
+ * placed? -> waiting -> running -> ending -> ended
+ *               ^          |          children stopped and ended, scope closed
+ *               '- backoff-'          (run again by its supervisor)
+ * ```
+ *
+ * One fiber runs the agent's code; there is no second one that waits for it. Its end is observed, then its children are
+ * stopped and waited for, its scope closed, its account closed, its one terminal event told, and only then does its
+ * parent see the exit. All of that happens on the fleet's agenda, so that neither depth nor width recurses.
+ *
+ * @internal
+ */
+import * as Cause from "effect/Cause"
+import * as Context from "effect/Context"
+import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
+import type * as Fiber from "effect/Fiber"
+import * as Scope from "effect/Scope"
+import * as Deadline from "../../Deadline.ts"
+import * as GaveUp from "../../GaveUp.ts"
+import type * as Gate from "../../Gate.ts"
+import type { NodeReport } from "../../Report.ts"
+import type { Group, Member } from "../../Supervisor.ts"
+import { Bell } from "../alarm.ts"
+import { CurrentEnvelope, disown, type Envelope, own, type Seat } from "../envelope.ts"
+import * as Ledger from "../ledger.ts"
+import type { Definition, Self } from "./definition.ts"
+import { isFault, type NodeExit, ranOut, reasonOf, type Stop, stopReasons, timedOut } from "./exit.ts"
+import type { Runtime } from "./runtime.ts"
+import type { Task } from "./task.ts"
+
+type Phase = "waiting" | "running" | "backoff" | "ending" | "ended"
+
+/** Rings when a backoff is over. */
+class BackoffBell extends Bell {
+  readonly node: Node
+  constructor(node: Node) {
+    super()
+    this.node = node
+  }
+  ring(now: number): void {
+    this.node.takePlace(now)
+  }
+}
+
+/** Optional parts of a node, made when first used. */
+interface Extras {
+  steps: Map<string, unknown>
+  stepsUsed: Set<string>
+  partial: { readonly value: unknown } | undefined
+  siblings: Map<number, number>
+  bell: BackoffBell | undefined
+}
+
+export class Node extends Bell implements Gate.Ticket, Seat, Member {
+  // What the line of places reads. A parent that takes its place back goes before newcomers of its tier.
+  readonly tier: 0 | 1 | 2 | 3
+  readonly cost = 1
+  order = 0
+  enqueuedMillis: number
+  readonly needsSlot = true
+  readonly tokens = 0
+  ticket = 0
+  state: "new" | "waiting" | "granted" | "ended" = "new"
+
+  readonly runtime: Runtime
+  readonly task: Task
+  readonly parent: Node | undefined
+  readonly definition: Definition
+  readonly input: unknown
+  readonly account: Ledger.Account
+  readonly group: Group<Node> | undefined
+  readonly context: Context.Context<never>
+  envelope!: Envelope
+  phase: Phase = "waiting"
+  // Children, in the order of their start.
+  childCount = 0
+  /** From here on time is kept for the node itself; set with its first child. */
+  protectedFrom: Deadline.Deadline | undefined
+  #lastChild: Node | undefined
+  #next: Node | undefined
+  #previous: Node | undefined
+
+  #fiber: Fiber.Fiber<unknown, unknown> | undefined
+  #scope: Scope.Closeable | undefined
+  #stop: Stop | undefined
+  #again = false
+  #restarts = 0
+  #blocked = 0
+  #resumePlace: (() => void) | undefined
+  #runExit: Exit.Exit<unknown, unknown> | undefined
+  #exit: NodeExit | undefined
+  #observers: Array<(exit: NodeExit) => void> | undefined
+  #extras: Extras | undefined
+  onReport: ((report: NodeReport) => void) | undefined
+
+  constructor(
+    runtime: Runtime,
+    task: Task,
+    parent: Node | undefined,
+    definition: Definition,
+    input: unknown,
+    account: Ledger.Account,
+    context: Context.Context<never>,
+    group: Group<Node> | undefined,
+    now: number
+  ) {
+    super()
+    this.runtime = runtime
+    this.task = task
+    this.parent = parent
+    this.definition = definition
+    this.input = input
+    this.account = account
+    this.context = context
+    this.group = group
+    this.tier = task.priority
+    this.enqueuedMillis = now
+    if (parent !== undefined) parent.#link(this)
+    group?.add(this)
+    runtime.live++
+  }
+
+  get id(): string {
+    return this.account.id
+  }
+  get isLive(): boolean {
+    return this.phase !== "ended" && this.#stop === undefined
+  }
+  get exit(): NodeExit | undefined {
+    return this.#exit
+  }
+
+  /** Whether this node or one above it was told to stop. */
+  get isStopping(): boolean {
+    for (let node: Node | undefined = this; node !== undefined; node = node.parent) {
+      if (node.#stop !== undefined || node.phase === "ending" || node.phase === "ended") return true
+    }
+    return false
+  }
+
+  get extras(): Extras {
+    return (this.#extras ??= {
+      steps: new Map(),
+      stepsUsed: new Set(),
+      partial: undefined,
+      siblings: new Map(),
+      bell: undefined
+    })
+  }
+
+  // ---- children ------------------------------------------------------------------------------------------------------
+
+  #link(child: Node): void {
+    child.#previous = this.#lastChild
+    if (this.#lastChild !== undefined) this.#lastChild.#next = child
+    this.#lastChild = child
+    this.childCount++
+  }
+
+  #unlink(child: Node): void {
+    if (child.#previous !== undefined) child.#previous.#next = child.#next
+    if (child.#next === undefined) this.#lastChild = child.#previous
+    else child.#next.#previous = child.#previous
+    child.#next = undefined
+    child.#previous = undefined
+    this.childCount--
+    const siblings = this.#extras?.siblings
+    const hash = child.envelope.ancestry.low
+    const same = siblings?.get(hash)
+    if (same === 1) siblings?.delete(hash)
+    else if (same !== undefined) siblings?.set(hash, same - 1)
+  }
+
+  /** Counts a task given to a child, and says whether the same one is already at work. */
+  enterSibling(hash: number): boolean {
+    const siblings = this.extras.siblings
+    const count = siblings.get(hash) ?? 0
+    siblings.set(hash, count + 1)
+    return count > 0
+  }
+
+  // ---- places --------------------------------------------------------------------------------------------------------
+
+  /** Takes a place and runs; a place may be handed over by whoever waited for it. */
+  start(now: number, placed: boolean): void {
+    if (this.envelope.deadline !== Deadline.never) this.runtime.alarm.set(this, this.envelope.deadline)
+    if (placed) {
+      this.state = "granted"
+      this.granted(now)
+    } else {
+      this.takePlace(now)
+    }
+  }
+
+  takePlace(now: number): void {
+    if (this.phase === "ended" || this.phase === "ending") return
+    this.phase = "waiting"
+    this.state = "new"
+    if (this.runtime.places.enter(this, now, Infinity)._tag === "Granted") this.granted(now)
+  }
+
+  granted(now: number): void {
+    const resume = this.#resumePlace
+    if (resume !== undefined) {
+      this.#resumePlace = undefined
+      this.runtime.agenda.add(resume)
+    } else {
+      this.runtime.agenda.add(() => this.#launch(now))
+    }
+  }
+
+  #leavePlace(now: number): void {
+    if (this.state === "waiting") this.runtime.places.cancel(this, now)
+    else if (this.state === "granted") this.runtime.places.leave(this, undefined, now)
+  }
+
+  /** Gives the place back while an effect waits for others, and takes it again before newcomers. */
+  block<A, E, R>(wait: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> {
+    return Effect.suspend(() => {
+      if (this.phase !== "running") return wait
+      if (this.#blocked++ === 0) this.#leavePlace(this.runtime.alarm.now)
+      return Effect.onExit(wait, () => this.#unblock)
+    })
+  }
+
+  readonly #unblock: Effect.Effect<void> = Effect.suspend(() => {
+    if (--this.#blocked > 0 || this.phase !== "running" || this.#stop !== undefined) return Effect.void
+    return Effect.interruptible(
+      Effect.callback<void>((resume) => {
+        const now = this.runtime.alarm.now
+        this.state = "new"
+        this.order = -1
+        this.enqueuedMillis = now
+        if (this.runtime.places.enter(this, now, Infinity)._tag === "Granted") return resume(Effect.void)
+        this.#resumePlace = () => resume(Effect.void)
+        return Effect.sync(() => {
+          this.#resumePlace = undefined
+        })
+      })
+    )
+  })
+
+  // ---- a run ---------------------------------------------------------------------------------------------------------
+
+  #launch(now: number): void {
+    if (this.phase !== "waiting") return
+    if (this.#stop !== undefined) return this.#end(now)
+    this.phase = "running"
+    this.#again = false
+    this.#extras?.stepsUsed.clear()
+    const scope = Scope.makeUnsafe()
+    this.#scope = scope
+    const context = Context.add(Context.add(this.context, CurrentEnvelope, this.envelope), Scope.Scope, scope)
+    if (this.#restarts === 0) this.#emitLife("Started", now)
+    const fiber = Effect.runForkWith(context)(this.#program)
+    if (this.#fiber === undefined) this.#fiber = fiber
+    fiber.addObserver((exit) => this.runtime.agenda.add(() => this.#runEnded(exit, fiber.id)))
+  }
+
+  readonly #program: Effect.Effect<unknown, unknown> = Effect.withFiber((fiber) => {
+    this.#fiber = fiber
+    own(fiber.id, this.envelope)
+    const { name, run, verify } = this.definition
+    const work = run(this.input, this.#self) as Effect.Effect<unknown, unknown>
+    if (verify === undefined) return work
+    return Effect.flatMap(work, (output) =>
+      Effect.flatMap(verify(output, this.input) as Effect.Effect<boolean, unknown>, (holds) =>
+        holds ? Effect.succeed(output) : Effect.fail(GaveUp.make({ _tag: "Unverified", agent: name }))
+      )
+    )
+  })
+
+  readonly #self: Self = {
+    partial: (value) => this.publish(value)
+  }
+
+  /** Keeps what there is so far, in the place of what was published before. */
+  publish(value: unknown): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      const { checksPartial, name } = this.definition
+      if (checksPartial === undefined)
+        return Effect.die(new TypeError(`Agent ${name}: declares no schema for partial results`))
+      if (!checksPartial(value))
+        return Effect.die(new TypeError(`Agent ${name}: the partial result does not fit its schema`))
+      this.extras.partial = { value }
+      return Effect.void
+    })
+  }
+
+  #runEnded(exit: Exit.Exit<unknown, unknown>, fiberId: number): void {
+    disown(fiberId)
+    this.#fiber = undefined
+    const now = this.runtime.alarm.now
+    this.#runExit = exit
+    this.phase = "ending"
+    this.#leavePlace(now)
+    this.#stopChildren("Interrupted")
+    const scope = this.#scope!
+    if (scope.state._tag === "Empty") {
+      this.#scope = undefined
+    } else {
+      Effect.runForkWith(this.runtime.context)(Scope.close(scope, exit)).addObserver(() => {
+        this.#scope = undefined
+        this.runtime.agenda.add(this.#checkEnd)
+      })
+    }
+    this.#checkEnd()
+  }
+
+  readonly #checkEnd = (): void => {
+    if (this.phase !== "ending" || this.childCount > 0 || this.#scope !== undefined) return
+    const now = this.runtime.alarm.now
+    if (this.#stop === undefined && this.#runExit !== undefined) {
+      if (this.#again) return this.#runAgainIn(0, now)
+      if (this.#restartAfter(this.#runExit, now)) return
+    }
+    this.#end(now)
+  }
+
+  // ---- supervision ---------------------------------------------------------------------------------------------------
+
+  /** Whether the supervisor runs it again; if it gives up, those that depend on it are stopped. */
+  #restartAfter(exit: Exit.Exit<unknown, unknown>, now: number): boolean {
+    const { group, parent } = this
+    if (group === undefined || parent === undefined) return false
+    if (Exit.isSuccess(exit) ? group.restart !== "permanent" : !isFault(exit.cause)) return false
+    const cost = Exit.isFailure(exit) && timedOut(exit.cause) ? 2 : 1
+    const decision = group.failed(this, this.#restarts + 1, now, this.runtime.random(), () => {
+      if (!parent.envelope.mayRetry || parent.isStopping || this.runtime.draining) return false
+      if (now + this.definition.estimateMillis >= this.envelope.deadline) return false
+      return this.runtime.retries.withdraw(cost, now)
+    })
+    if (decision._tag === "Restart") {
+      for (const other of decision.others) other.runAgain()
+      this.#runAgainIn(decision.backoffMillis, now)
+      return true
+    }
+    for (const other of decision.others) other.stop()
+    if (decision.exceeded) {
+      this.#runExit = Exit.fail(
+        GaveUp.make(
+          {
+            _tag: "RestartIntensityExceeded",
+            agent: this.definition.name,
+            restarts: group.intensity,
+            periodMillis: group.periodMillis
+          },
+          Exit.isFailure(exit) ? exit.cause : undefined
+        )
+      )
+    }
+    return false
+  }
+
+  #runAgainIn(backoffMillis: number, now: number): void {
+    this.#restarts++
+    this.task.recorder.retries++
+    this.#runExit = undefined
+    this.#again = false
+    this.#blocked = 0
+    this.order = 0
+    this.runtime.emit({
+      _tag: "Restarted",
+      atMillis: now,
+      task: this.task.id,
+      node: this.id,
+      restart: this.#restarts
+    })
+    if (backoffMillis <= 0) return this.takePlace(now)
+    this.phase = "backoff"
+    this.runtime.alarm.set((this.extras.bell ??= new BackoffBell(this)), now + backoffMillis)
+  }
+
+  runAgain(): void {
+    if (this.phase !== "running") return
+    this.#again = true
+    const fiber = this.#fiber
+    this.runtime.agenda.add(() => fiber?.interruptUnsafe())
+  }
+
+  // ---- stopping ------------------------------------------------------------------------------------------------------
+
+  ring(): void {
+    this.stop("Expired")
+  }
+
+  stop(reason: Stop = "Interrupted"): void {
+    if (this.#stop !== undefined || this.phase === "ended") return
+    this.#stop = reason
+    this.runtime.agenda.add(this.#halt)
+  }
+
+  readonly #halt = (): void => {
+    this.#stopChildren(this.#stop === "CutOff" ? "CutOff" : "Interrupted")
+    switch (this.phase) {
+      case "running":
+        this.#fiber?.interruptUnsafe()
+        return
+      case "waiting":
+      case "backoff":
+        if (this.#extras?.bell !== undefined) this.runtime.alarm.unset(this.#extras.bell)
+        this.#end(this.runtime.alarm.now)
+    }
+  }
+
+  /** The last started is stopped first. */
+  #stopChildren(reason: Stop): void {
+    for (let child = this.#lastChild; child !== undefined; child = child.#previous) child.stop(reason)
+  }
+
+  // ---- the end -------------------------------------------------------------------------------------------------------
+
+  #end(now: number): void {
+    if (this.phase === "ended") return
+    this.phase = "ended"
+    this.runtime.alarm.unset(this)
+    this.#leavePlace(now)
+    this.group?.remove(this)
+    const exit = this.#nodeExit()
+    Ledger.close(this.account)
+    this.#exit = exit
+    const { parent } = this
+    const report = this.#report(exit, now)
+    this.task.add(report)
+    this.runtime.live--
+    if (this.#stop === "CutOff" && exit._tag !== "Completed") {
+      if (this.runtime.cutOff.length < 10_000) this.runtime.cutOff.push(report)
+      this.#emitCutOff(now)
+    }
+    this.runtime.emit({
+      _tag: "Ended",
+      atMillis: now,
+      task: this.task.id,
+      node: this.id,
+      agent: this.definition.name,
+      state: exit._tag,
+      ...(report.reason === undefined ? {} : { reason: report.reason }),
+      tokens: report.subtree.tokens,
+      microDollars: report.subtree.microDollars
+    })
+    this.#extras = undefined
+    this.#runExit = undefined
+    if (parent !== undefined) parent.#unlink(this)
+    this.onReport?.(report)
+    const observers = this.#observers
+    this.#observers = undefined
+    if (observers !== undefined) for (const observer of observers) this.runtime.agenda.add(() => observer(exit))
+    if (parent !== undefined) this.runtime.agenda.add(parent.#checkEnd)
+  }
+
+  #nodeExit(): NodeExit {
+    const run = this.#runExit
+    if (run !== undefined && Exit.isSuccess(run) && this.#stop !== "Expired")
+      return { _tag: "Completed", output: run.value }
+    const partial = this.#extras?.partial
+    if (this.#stop !== undefined) {
+      const reason = stopReasons[this.#stop]
+      if (partial !== undefined) return { _tag: "Partial", output: partial.value, reason }
+      return this.#stop === "Expired" ? { _tag: "Expired", reason } : { _tag: "Interrupted", reason }
+    }
+    if (run === undefined || Exit.isSuccess(run)) return { _tag: "Interrupted", reason: "never started" }
+    if (Cause.hasInterruptsOnly(run.cause)) {
+      const reason = "interrupted itself"
+      return partial === undefined
+        ? { _tag: "Interrupted", reason }
+        : { _tag: "Partial", output: partial.value, reason }
+    }
+    const reason = reasonOf(run.cause)
+    if (partial !== undefined && ranOut(run.cause)) return { _tag: "Partial", output: partial.value, reason }
+    return { _tag: "Failed", cause: run.cause, reason }
+  }
+
+  #report(exit: NodeExit, now: number): NodeReport {
+    const { account, definition } = this
+    return {
+      node: this.id,
+      ...(this.parent === undefined ? {} : { parent: this.parent.id }),
+      agent: definition.name,
+      ...(definition.label === undefined ? {} : { label: definition.label(this.input) }),
+      depth: this.envelope.depth,
+      state: exit._tag,
+      ...("reason" in exit ? { reason: exit.reason } : {}),
+      own: { tokens: account.ownTokens, microDollars: account.ownMicroDollars },
+      subtree: { tokens: account.tokens.spent, microDollars: account.microDollars.spent },
+      restarts: this.#restarts,
+      millis: now - this.enqueuedMillis
+    }
+  }
+
+  observe(observer: (exit: NodeExit) => void): () => void {
+    if (this.#exit !== undefined) {
+      observer(this.#exit)
+      return () => {}
+    }
+    const observers = (this.#observers ??= [])
+    observers.push(observer)
+    return () => {
+      const at = observers.indexOf(observer)
+      if (at >= 0) observers.splice(at, 1)
+    }
+  }
+
+  #emitLife(tag: "Started", now: number): void {
+    this.runtime.emit({ _tag: tag, atMillis: now, task: this.task.id, node: this.id })
+  }
+
+  #emitCutOff(now: number): void {
+    this.runtime.emit({ _tag: "CutOff", atMillis: now, task: this.task.id, node: this.id, agent: this.definition.name })
+  }
+}

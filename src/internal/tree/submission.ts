@@ -1,0 +1,245 @@
+/**
+ * A task from the moment it is submitted: in the fleet's line, at work as a tree, or parked for later.
+ *
+ * The root node exists as soon as the task is accepted, so that a deadline or a stop meets it in the line as it would at
+ * work. A parked task has no node and holds no budget; resumed, it is a new task that names the old one.
+ *
+ * @internal
+ */
+import type * as Context from "effect/Context"
+import * as Ancestry from "../../Ancestry.ts"
+import * as Deadline from "../../Deadline.ts"
+import type * as Gate from "../../Gate.ts"
+import type { Priority } from "../../Priority.ts"
+import * as Rejected from "../../Rejected.ts"
+import type { NodeReport, Report } from "../../Report.ts"
+import { type Spend, zero } from "../../Spend.ts"
+import { Bell } from "../alarm.ts"
+import { root } from "../envelope.ts"
+import * as Ledger from "../ledger.ts"
+import { Recorder } from "../recorder.ts"
+import type { Bounds } from "./bounds.ts"
+import type { Definition } from "./definition.ts"
+import type { NodeExit } from "./exit.ts"
+import { Node } from "./node.ts"
+import type { Runtime } from "./runtime.ts"
+import { Task } from "./task.ts"
+
+export interface Submitted {
+  readonly definition: Definition
+  readonly input: unknown
+  readonly grant: Spend
+  readonly deadline: Deadline.Deadline
+  readonly priority: Priority
+  readonly bounds: Bounds
+  readonly context: Context.Context<never>
+}
+
+/** What submissions share: the line of tasks, the parked ones, the numbers. */
+export interface Desk {
+  readonly runtime: Runtime
+  readonly line: Gate.Gate
+  readonly parked: readonly [Set<Submission>, Set<Submission>, Set<Submission>, Set<Submission>]
+  readonly live: Set<Submission>
+  nextTask: number
+}
+
+export interface Outcome {
+  readonly exit: NodeExit
+  readonly report: Report
+}
+
+export class Submission extends Bell implements Gate.Ticket {
+  readonly tier: Priority
+  readonly cost = 1
+  readonly order = 0
+  readonly enqueuedMillis: number
+  readonly needsSlot = true
+  readonly tokens = 0
+  ticket = 0
+  state: "new" | "waiting" | "granted" | "ended" = "new"
+
+  readonly #request: Submitted
+  readonly #desk: Desk
+  id: string
+  node: Node | undefined
+  task: Task | undefined
+  #outcome: Outcome | undefined
+  #observers = new Set<(outcome: Outcome) => void>()
+  onStart: (() => void) | undefined
+
+  constructor(desk: Desk, request: Submitted, now: number) {
+    super()
+    this.#desk = desk
+    this.#request = request
+    this.tier = request.priority
+    this.enqueuedMillis = now
+    this.id = `task-${desk.nextTask++}`
+  }
+
+  get outcome(): Outcome | undefined {
+    return this.#outcome
+  }
+  get isParked(): boolean {
+    return this.#desk.parked[this.tier].has(this)
+  }
+
+  /** Accepts the task: its grant is taken from the fleet's books, and its root stands in line. */
+  accept(now: number): Rejected.Reason | undefined {
+    const { runtime, line, live } = this.#desk
+    const { definition, grant, deadline, input } = this.#request
+    const leftMillis = Deadline.timeLeft(deadline, now)
+    if (leftMillis <= 0 || leftMillis < definition.estimateMillis) {
+      return { _tag: "DeadlineExceeded", neededMillis: definition.estimateMillis, leftMillis }
+    }
+    const tokens = grant.tokens ?? Ledger.available(runtime.account, "tokens")
+    if (tokens < definition.estimateTokens) {
+      return {
+        _tag: "BudgetExceeded",
+        unit: "tokens",
+        asked: definition.estimateTokens,
+        free: tokens,
+        account: this.id,
+        stopped: false
+      }
+    }
+    const account = Ledger.delegate(runtime.account, `${this.id}/0`, grant, definition.reserve)
+    if (Ledger.isRefusal(account)) return account
+    const recorder = new Recorder(this.id, runtime.emit)
+    const task = new Task(this.id, this.tier, recorder, this.#request.bounds, now)
+    task.newId()
+    const node = new Node(runtime, task, undefined, definition, input, account, this.#request.context, undefined, now)
+    const ancestry = Ancestry.extend(undefined, definition.name, definition.identity(input))
+    const terms = { id: account.id, agent: definition.name, priority: this.tier, deadline, ancestry, mayRetry: true }
+    node.envelope = root(terms, account, node, recorder)
+    this.node = node
+    this.task = task
+    live.add(this)
+    runtime.emit({
+      _tag: "Spawned",
+      atMillis: now,
+      task: this.id,
+      node: node.id,
+      agent: definition.name,
+      depth: 0,
+      priority: this.tier
+    })
+    const granted = Ledger.grantOf(account)
+    let rootReport: NodeReport | undefined
+    node.onReport = (report) => {
+      rootReport = report
+    }
+    node.observe((exit) => {
+      this.#leave()
+      this.#finish({ exit, report: task.report(rootReport!, granted, runtime.alarm.now) })
+    })
+    runtime.alarm.set(node, deadline)
+    if (line.enter(this, now, Infinity)._tag === "Granted") this.granted(now)
+    return undefined
+  }
+
+  granted(now: number): void {
+    this.node?.start(now, false)
+    const { onStart } = this
+    this.onStart = undefined
+    if (onStart !== undefined) this.#desk.runtime.agenda.add(onStart)
+  }
+
+  #leave(): void {
+    const { line, live, runtime } = this.#desk
+    const now = runtime.alarm.now
+    live.delete(this)
+    if (this.state === "waiting") line.cancel(this, now)
+    else if (this.state === "granted") line.leave(this, undefined, now)
+    this.#resumeParked(now)
+  }
+
+  /** Work that was parked comes back when there is room and nobody waits: the most important first, then the oldest. */
+  #resumeParked(now: number): void {
+    const { parked, line, runtime } = this.#desk
+    while (!runtime.draining && line.hasRoom(now)) {
+      const next = parked
+        .find((tier) => tier.size > 0)
+        ?.values()
+        .next().value
+      if (next === undefined || !next.#resume(now)) return
+    }
+  }
+
+  #resume(now: number): boolean {
+    const old = this.id
+    this.id = `task-${this.#desk.nextTask}`
+    if (this.accept(now) !== undefined) {
+      this.id = old
+      return false
+    }
+    this.#desk.nextTask++
+    this.#desk.parked[this.tier].delete(this)
+    this.#desk.runtime.alarm.unset(this)
+    this.task!.resumes = old
+    return true
+  }
+
+  /** Parks the task; it holds nothing while it waits, and its deadline runs on. */
+  park(now: number): void {
+    const { parked, runtime } = this.#desk
+    parked[this.tier].add(this)
+    runtime.alarm.set(this, this.#request.deadline)
+    runtime.emit({
+      _tag: "Ended",
+      atMillis: now,
+      task: this.id,
+      node: `${this.id}/0`,
+      agent: this.#request.definition.name,
+      state: "Deferred",
+      ...zero
+    })
+  }
+
+  ring(now: number): void {
+    this.#endParked({ _tag: "Expired", reason: "its deadline passed while it was deferred" }, now)
+  }
+
+  stop(reason: "Interrupted" | "CutOff"): void {
+    if (this.isParked) {
+      const why = reason === "CutOff" ? "the fleet shut down while it was deferred" : "stopped while it was deferred"
+      this.#endParked({ _tag: "Interrupted", reason: why }, this.#desk.runtime.alarm.now)
+    } else {
+      this.node?.stop(reason)
+    }
+  }
+
+  #endParked(exit: NodeExit & { readonly reason: string }, now: number): void {
+    const { parked, runtime } = this.#desk
+    const { definition, grant, bounds } = this.#request
+    if (!parked[this.tier].delete(this)) return
+    runtime.alarm.unset(this)
+    const task = new Task(this.id, this.tier, new Recorder(this.id, runtime.emit), bounds, this.enqueuedMillis)
+    task.newId()
+    const report: NodeReport = {
+      node: `${this.id}/0`,
+      agent: definition.name,
+      depth: 0,
+      state: exit._tag,
+      reason: exit.reason,
+      own: zero,
+      subtree: zero,
+      restarts: 0,
+      millis: now - this.enqueuedMillis
+    }
+    task.add(report)
+    if (runtime.draining && runtime.cutOff.length < 10_000) runtime.cutOff.push(report)
+    this.#finish({ exit, report: task.report(report, grant, now) })
+  }
+
+  #finish(outcome: Outcome): void {
+    this.#outcome = outcome
+    for (const observer of this.#observers) observer(outcome)
+    this.#observers.clear()
+  }
+
+  observe(observer: (outcome: Outcome) => void): () => void {
+    this.#observers.add(observer)
+    return () => this.#observers.delete(observer)
+  }
+}
