@@ -255,7 +255,7 @@ const handleOf = <O, P, E>(node: Node): Handle<O, P, E> => {
   }
 }
 
-const requestOf = (definition: Definition, options: SpawnOptions, now: number): Omit<Request, "input" | "placed"> => ({
+const requestOf = (definition: Definition, options: SpawnOptions, now: number): Omit<Request, "input" | "place"> => ({
   definition,
   grant:
     options.tokens === undefined && options.microDollars === undefined
@@ -297,7 +297,7 @@ export const spawn = <I, O, P, E, R>(
   options: SpawnOptions = {}
 ): Effect.Effect<Handle<O, P, E>, Rejected.Rejected, R> =>
   inTree(agent.name, (parent, envelope, context) => {
-    const request = { ...requestOf(agent.definition, options, parent.runtime.alarm.now), input, placed: false }
+    const request = { ...requestOf(agent.definition, options, parent.runtime.alarm.now), input, place: undefined }
     const node = spawnNode(parent, envelope, context, request)
     return node instanceof Node ? Effect.succeed(handleOf<O, P, E>(node)) : Effect.fail(refuse(parent, request, node))
   })
@@ -473,7 +473,7 @@ export const race = <I, O, P, E, R>(
     const nodes: Array<Node> = []
     let last: Exit.Exit<unknown, unknown> = Exit.void
     for (const agent of agents) {
-      const request = { ...requestOf(agent.definition, options, parent.runtime.alarm.now), input, placed: false }
+      const request = { ...requestOf(agent.definition, options, parent.runtime.alarm.now), input, place: undefined }
       const node = spawnNode(parent, envelope, context, request)
       if (node instanceof Node) nodes.push(node)
       else last = Exit.fail(refuse(parent, request, node))

@@ -293,8 +293,9 @@ const admit = <I, O, P, E, R>(
         now
       )
       const full = !line.hasRoom(now)
-      if (full && options.whenFull === "refuse")
-        return refuse({ _tag: "QueueFull", queue: "the fleet", capacity: line.snapshot(now).limit })
+      if (full && (options.whenFull === "refuse" || (options.whenFull !== "defer" && line.isFull))) {
+        return refuse({ _tag: "QueueFull", queue: "the fleet", capacity: line.snapshot(now).queue })
+      }
       if (full && options.whenFull === "defer") {
         if (parkedCount(parked) >= capacity)
           return refuse({ _tag: "QueueFull", queue: "the deferred tasks of the fleet", capacity })
@@ -304,7 +305,7 @@ const admit = <I, O, P, E, R>(
       const reason = submission.accept(now)
       if (reason !== undefined) return refuse(reason)
       const handle = handleOf<O, P, E>(submission, agent.name)
-      if (submission.state !== "waiting") return Effect.succeed(handle)
+      if (submission.hasStarted) return Effect.succeed(handle)
       const started = Effect.callback<void>((resume) => {
         submission.onStart = () => resume(Effect.void)
         submission.observe(() => resume(Effect.void))
@@ -391,12 +392,12 @@ const shutDown = (desk: Desk, grace: Duration.Duration): Effect.Effect<Drained> 
       runtime.draining = true
       runtime.emit({ _tag: "Draining", atMillis: runtime.alarm.now, live: runtime.live })
     }
-    for (const tier of parked) for (const submission of [...tier]) submission.stop("CutOff")
+    for (const tier of parked) for (const submission of tier) submission.stop("CutOff")
     const allEnded = Effect.suspend(() =>
       Effect.forEach([...live], (submission) => handleOf(submission, "").await, { discard: true })
     )
     const cut = Effect.suspend(() => {
-      for (const submission of [...live]) submission.stop("CutOff")
+      for (const submission of live) submission.stop("CutOff")
       return allEnded
     })
     return Effect.map(Effect.timeoutOrElse(allEnded, { duration: grace, orElse: () => cut }), () => ({

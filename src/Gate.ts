@@ -68,7 +68,7 @@ export interface Snapshot {
  * @category models
  * @since 0.1.0
  */
-export interface Ticket extends Machine.Ticket, alarm.Bell {
+export interface Ticket extends Machine.Ticket {
   granted(nowMillis: number): void
 }
 
@@ -129,6 +129,11 @@ export class Gate {
   hasRoom(nowMillis: number): boolean {
     const { limit, inFlight, pausedUntilMillis, line } = this.#machine
     return inFlight < limit && line.size === 0 && nowMillis >= pausedUntilMillis
+  }
+
+  /** Whether nobody more may wait. */
+  get isFull(): boolean {
+    return this.#machine.line.size >= this.#machine.capacity
   }
 
   cancel(ticket: Ticket, nowMillis: number): void {

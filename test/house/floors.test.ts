@@ -19,10 +19,13 @@ interface Row {
 const rows: ReadonlyArray<Row> = [
   {
     floor: "0 words",
-    rooms: ["internal/number", "internal/limits", "internal/hash", "internal/canonicalJson"],
+    rooms: ["internal/number", "internal/hash", "internal/canonicalJson"],
     pure: true
   },
-  { floor: "0 words", rooms: ["Priority", "Deadline", "Spend", "Ancestry", "Outcome", "Limit", "Rate"] },
+  {
+    floor: "0 words",
+    rooms: ["Priority", "Deadline", "Spend", "Ancestry", "Outcome", "Limit", "Rate", "internal/schemaIssue"]
+  },
   { floor: "0 words", rooms: ["Rejected", "GaveUp", "Event"] },
   { floor: "0 words", rooms: ["Report", "internal/recorder"] },
   { floor: "0 words", rooms: ["internal/envelope"] },
@@ -45,7 +48,7 @@ const rows: ReadonlyArray<Row> = [
     pure: true
   },
   { floor: "1 arithmetic", rooms: ["internal/gateMachine"], pure: true },
-  { floor: "2 governors", rooms: ["internal/alarm", "internal/places", "internal/holding"] },
+  { floor: "2 governors", rooms: ["internal/alarm", "internal/holding"] },
   { floor: "2 governors", rooms: ["Budget", "Gate", "Breaker", "RetryBudget", "Ladder"] },
   { floor: "3 one call", rooms: ["internal/call"] },
   { floor: "3 one call", rooms: ["Dependency"] },

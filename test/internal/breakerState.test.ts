@@ -170,7 +170,7 @@ describe("breakerState", () => {
       const breaker = opened({ probeLeaseMillis: 30_000 })
       const decisions = [...Array(100).keys()].map(() => breaker.ask(1000))
       expect(decisions.filter((decision) => decision._tag === "Admitted")).toHaveLength(1)
-      expect(decisions.slice(1)).toEqual(Array(99).fill({ _tag: "Refused", retryAfterMillis: 30_000 }))
+      for (const refused of decisions.slice(1)) expect(refused).toEqual({ _tag: "Refused", retryAfterMillis: 30_000 })
     })
 
     it("F2, F3, F13: a probe that says nothing of health frees its slot, and decides nothing", () => {

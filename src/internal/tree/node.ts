@@ -21,14 +21,15 @@ import type * as Fiber from "effect/Fiber"
 import * as Scope from "effect/Scope"
 import * as Deadline from "../../Deadline.ts"
 import * as GaveUp from "../../GaveUp.ts"
-import type * as Gate from "../../Gate.ts"
 import type { NodeReport } from "../../Report.ts"
 import type { Group, Member } from "../../Supervisor.ts"
 import { Bell } from "../alarm.ts"
 import { CurrentEnvelope, disown, type Envelope, own, type Seat } from "../envelope.ts"
 import * as Ledger from "../ledger.ts"
+import { type Child, Children } from "./children.ts"
 import type { Definition, Self } from "./definition.ts"
 import { isFault, type NodeExit, ranOut, reasonOf, type Stop, stopReasons, timedOut } from "./exit.ts"
+import { Place } from "./place.ts"
 import type { Runtime } from "./runtime.ts"
 import type { Task } from "./task.ts"
 
@@ -51,21 +52,10 @@ interface Extras {
   steps: Map<string, unknown>
   stepsUsed: Set<string>
   partial: { readonly value: unknown } | undefined
-  siblings: Map<number, number>
   bell: BackoffBell | undefined
 }
 
-export class Node extends Bell implements Gate.Ticket, Seat, Member {
-  // What the line of places reads. A parent that takes its place back goes before newcomers of its tier.
-  readonly tier: 0 | 1 | 2 | 3
-  readonly cost = 1
-  order = 0
-  enqueuedMillis: number
-  readonly needsSlot = true
-  readonly tokens = 0
-  ticket = 0
-  state: "new" | "waiting" | "granted" | "ended" = "new"
-
+export class Node extends Bell implements Seat, Member, Child {
   readonly runtime: Runtime
   readonly task: Task
   readonly parent: Node | undefined
@@ -74,28 +64,27 @@ export class Node extends Bell implements Gate.Ticket, Seat, Member {
   readonly account: Ledger.Account
   readonly group: Group<Node> | undefined
   readonly context: Context.Context<never>
+  readonly spawnedMillis: number
   envelope!: Envelope
-  phase: Phase = "waiting"
-  // Children, in the order of their start.
-  childCount = 0
   /** From here on time is kept for the node itself; set with its first child. */
   protectedFrom: Deadline.Deadline | undefined
-  #lastChild: Node | undefined
-  #next: Node | undefined
-  #previous: Node | undefined
+  onReport: ((report: NodeReport) => void) | undefined
+  next: Child | undefined
+  previous: Child | undefined
 
+  phase: Phase = "waiting"
+  #place: Place
+  #children: Children | undefined
+  #extras: Extras | undefined
   #fiber: Fiber.Fiber<unknown, unknown> | undefined
   #scope: Scope.Closeable | undefined
   #stop: Stop | undefined
   #again = false
   #restarts = 0
   #blocked = 0
-  #resumePlace: (() => void) | undefined
   #runExit: Exit.Exit<unknown, unknown> | undefined
   #exit: NodeExit | undefined
   #observers: Array<(exit: NodeExit) => void> | undefined
-  #extras: Extras | undefined
-  onReport: ((report: NodeReport) => void) | undefined
 
   constructor(
     runtime: Runtime,
@@ -117,9 +106,8 @@ export class Node extends Bell implements Gate.Ticket, Seat, Member {
     this.account = account
     this.context = context
     this.group = group
-    this.tier = task.priority
-    this.enqueuedMillis = now
-    if (parent !== undefined) parent.#link(this)
+    this.spawnedMillis = now
+    this.#place = new Place(runtime.places, task.priority, now)
     group?.add(this)
     runtime.live++
   }
@@ -127,11 +115,23 @@ export class Node extends Bell implements Gate.Ticket, Seat, Member {
   get id(): string {
     return this.account.id
   }
+  get taskHash(): number {
+    return this.envelope.ancestry.low
+  }
   get isLive(): boolean {
     return this.phase !== "ended" && this.#stop === undefined
   }
   get exit(): NodeExit | undefined {
     return this.#exit
+  }
+  get childCount(): number {
+    return this.#children?.count ?? 0
+  }
+  get children(): Children {
+    return (this.#children ??= new Children())
+  }
+  get extras(): Extras {
+    return (this.#extras ??= { steps: new Map(), stepsUsed: new Set(), partial: undefined, bell: undefined })
   }
 
   /** Whether this node or one above it was told to stop. */
@@ -142,87 +142,27 @@ export class Node extends Bell implements Gate.Ticket, Seat, Member {
     return false
   }
 
-  get extras(): Extras {
-    return (this.#extras ??= {
-      steps: new Map(),
-      stepsUsed: new Set(),
-      partial: undefined,
-      siblings: new Map(),
-      bell: undefined
-    })
-  }
-
-  // ---- children ------------------------------------------------------------------------------------------------------
-
-  #link(child: Node): void {
-    child.#previous = this.#lastChild
-    if (this.#lastChild !== undefined) this.#lastChild.#next = child
-    this.#lastChild = child
-    this.childCount++
-  }
-
-  #unlink(child: Node): void {
-    if (child.#previous !== undefined) child.#previous.#next = child.#next
-    if (child.#next === undefined) this.#lastChild = child.#previous
-    else child.#next.#previous = child.#previous
-    child.#next = undefined
-    child.#previous = undefined
-    this.childCount--
-    const siblings = this.#extras?.siblings
-    const hash = child.envelope.ancestry.low
-    const same = siblings?.get(hash)
-    if (same === 1) siblings?.delete(hash)
-    else if (same !== undefined) siblings?.set(hash, same - 1)
-  }
-
-  /** Counts a task given to a child, and says whether the same one is already at work. */
-  enterSibling(hash: number): boolean {
-    const siblings = this.extras.siblings
-    const count = siblings.get(hash) ?? 0
-    siblings.set(hash, count + 1)
-    return count > 0
-  }
-
-  // ---- places --------------------------------------------------------------------------------------------------------
+  // ---- its place -----------------------------------------------------------------------------------------------------
 
   /** Takes a place and runs; a place may be handed over by whoever waited for it. */
-  start(now: number, placed: boolean): void {
-    if (this.envelope.deadline !== Deadline.never) this.runtime.alarm.set(this, this.envelope.deadline)
-    if (placed) {
-      this.state = "granted"
-      this.granted(now)
-    } else {
-      this.takePlace(now)
-    }
+  start(now: number, place: Place | undefined): void {
+    this.runtime.alarm.set(this, this.envelope.deadline)
+    if (place === undefined) return this.takePlace(now)
+    this.#place = place
+    this.runtime.agenda.add(this.#launch)
   }
 
   takePlace(now: number): void {
     if (this.phase === "ended" || this.phase === "ending") return
     this.phase = "waiting"
-    this.state = "new"
-    if (this.runtime.places.enter(this, now, Infinity)._tag === "Granted") this.granted(now)
-  }
-
-  granted(now: number): void {
-    const resume = this.#resumePlace
-    if (resume !== undefined) {
-      this.#resumePlace = undefined
-      this.runtime.agenda.add(resume)
-    } else {
-      this.runtime.agenda.add(() => this.#launch(now))
-    }
-  }
-
-  #leavePlace(now: number): void {
-    if (this.state === "waiting") this.runtime.places.cancel(this, now)
-    else if (this.state === "granted") this.runtime.places.leave(this, undefined, now)
+    this.#place.take(now, () => this.runtime.agenda.add(this.#launch))
   }
 
   /** Gives the place back while an effect waits for others, and takes it again before newcomers. */
   block<A, E, R>(wait: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> {
     return Effect.suspend(() => {
       if (this.phase !== "running") return wait
-      if (this.#blocked++ === 0) this.#leavePlace(this.runtime.alarm.now)
+      if (this.#blocked++ === 0) this.#place.giveBack(this.runtime.alarm.now)
       return Effect.onExit(wait, () => this.#unblock)
     })
   }
@@ -231,23 +171,16 @@ export class Node extends Bell implements Gate.Ticket, Seat, Member {
     if (--this.#blocked > 0 || this.phase !== "running" || this.#stop !== undefined) return Effect.void
     return Effect.interruptible(
       Effect.callback<void>((resume) => {
-        const now = this.runtime.alarm.now
-        this.state = "new"
-        this.order = -1
-        this.enqueuedMillis = now
-        if (this.runtime.places.enter(this, now, Infinity)._tag === "Granted") return resume(Effect.void)
-        this.#resumePlace = () => resume(Effect.void)
-        return Effect.sync(() => {
-          this.#resumePlace = undefined
-        })
+        this.#place.take(this.runtime.alarm.now, () => this.runtime.agenda.add(() => resume(Effect.void)), true)
       })
     )
   })
 
   // ---- a run ---------------------------------------------------------------------------------------------------------
 
-  #launch(now: number): void {
+  readonly #launch = (): void => {
     if (this.phase !== "waiting") return
+    const now = this.runtime.alarm.now
     if (this.#stop !== undefined) return this.#end(now)
     this.phase = "running"
     this.#again = false
@@ -297,8 +230,8 @@ export class Node extends Bell implements Gate.Ticket, Seat, Member {
     const now = this.runtime.alarm.now
     this.#runExit = exit
     this.phase = "ending"
-    this.#leavePlace(now)
-    this.#stopChildren("Interrupted")
+    this.#place.giveBack(now)
+    this.#children?.stop("Interrupted")
     const scope = this.#scope!
     if (scope.state._tag === "Empty") {
       this.#scope = undefined
@@ -362,7 +295,6 @@ export class Node extends Bell implements Gate.Ticket, Seat, Member {
     this.#runExit = undefined
     this.#again = false
     this.#blocked = 0
-    this.order = 0
     this.runtime.emit({
       _tag: "Restarted",
       atMillis: now,
@@ -395,7 +327,7 @@ export class Node extends Bell implements Gate.Ticket, Seat, Member {
   }
 
   readonly #halt = (): void => {
-    this.#stopChildren(this.#stop === "CutOff" ? "CutOff" : "Interrupted")
+    this.#children?.stop(this.#stop === "CutOff" ? "CutOff" : "Interrupted")
     switch (this.phase) {
       case "running":
         this.#fiber?.interruptUnsafe()
@@ -407,18 +339,13 @@ export class Node extends Bell implements Gate.Ticket, Seat, Member {
     }
   }
 
-  /** The last started is stopped first. */
-  #stopChildren(reason: Stop): void {
-    for (let child = this.#lastChild; child !== undefined; child = child.#previous) child.stop(reason)
-  }
-
   // ---- the end -------------------------------------------------------------------------------------------------------
 
   #end(now: number): void {
     if (this.phase === "ended") return
     this.phase = "ended"
     this.runtime.alarm.unset(this)
-    this.#leavePlace(now)
+    this.#place.giveBack(now)
     this.group?.remove(this)
     const exit = this.#nodeExit()
     Ledger.close(this.account)
@@ -444,7 +371,7 @@ export class Node extends Bell implements Gate.Ticket, Seat, Member {
     })
     this.#extras = undefined
     this.#runExit = undefined
-    if (parent !== undefined) parent.#unlink(this)
+    if (parent !== undefined) parent.children.remove(this)
     this.onReport?.(report)
     const observers = this.#observers
     this.#observers = undefined
@@ -487,7 +414,7 @@ export class Node extends Bell implements Gate.Ticket, Seat, Member {
       own: { tokens: account.ownTokens, microDollars: account.ownMicroDollars },
       subtree: { tokens: account.tokens.spent, microDollars: account.microDollars.spent },
       restarts: this.#restarts,
-      millis: now - this.enqueuedMillis
+      millis: now - this.spawnedMillis
     }
   }
 

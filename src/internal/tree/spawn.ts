@@ -18,6 +18,7 @@ import * as Ledger from "../ledger.ts"
 import * as TokenBucket from "../tokenBucket.ts"
 import type { Definition } from "./definition.ts"
 import { Node } from "./node.ts"
+import type { Place } from "./place.ts"
 
 export interface Request {
   readonly definition: Definition
@@ -25,8 +26,8 @@ export interface Request {
   readonly grant: Spend | undefined
   readonly deadline: Deadline.Deadline | undefined
   readonly group: Group<Node> | undefined
-  /** Whether a place in the fleet was taken for it already. */
-  readonly placed: boolean
+  /** A place in the fleet that was taken for it already. */
+  readonly place: Place | undefined
 }
 
 /** The default time that a parent keeps for itself: a tenth of what is left, at most ten seconds. */
@@ -145,8 +146,8 @@ export const spawn = (
   node.envelope = narrow(envelope, { id, agent: definition.name, ancestry, deadline, mayRetry: false, account, node })
   const at = { atMillis: now, task: task.id, node: id, agent: definition.name }
   runtime.emit({ _tag: "Spawned", ...at, parent: parent.id, depth, priority: task.priority })
-  if (parent.enterSibling(ancestry.low)) runtime.emit({ _tag: "DuplicateSibling", ...at })
-  node.start(now, request.placed)
+  if (parent.children.add(node)) runtime.emit({ _tag: "DuplicateSibling", ...at })
+  node.start(now, request.place)
   return node
 }
 

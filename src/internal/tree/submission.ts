@@ -22,6 +22,7 @@ import type { Bounds } from "./bounds.ts"
 import type { Definition } from "./definition.ts"
 import type { NodeExit } from "./exit.ts"
 import { Node } from "./node.ts"
+import { Place } from "./place.ts"
 import type { Runtime } from "./runtime.ts"
 import { Task } from "./task.ts"
 
@@ -49,34 +50,33 @@ export interface Outcome {
   readonly report: Report
 }
 
-export class Submission extends Bell implements Gate.Ticket {
-  readonly tier: Priority
-  readonly cost = 1
-  readonly order = 0
-  readonly enqueuedMillis: number
-  readonly needsSlot = true
-  readonly tokens = 0
-  ticket = 0
-  state: "new" | "waiting" | "granted" | "ended" = "new"
-
+export class Submission extends Bell {
   readonly #request: Submitted
   readonly #desk: Desk
+  readonly #place: Place
+  readonly #submittedMillis: number
+  readonly tier: Priority
   id: string
   node: Node | undefined
   task: Task | undefined
-  #outcome: Outcome | undefined
-  #observers = new Set<(outcome: Outcome) => void>()
   onStart: (() => void) | undefined
+  #outcome: Outcome | undefined
+  readonly #observers = new Set<(outcome: Outcome) => void>()
 
   constructor(desk: Desk, request: Submitted, now: number) {
     super()
     this.#desk = desk
     this.#request = request
+    this.#place = new Place(desk.line, request.priority, now)
+    this.#submittedMillis = now
     this.tier = request.priority
-    this.enqueuedMillis = now
     this.id = `task-${desk.nextTask++}`
   }
 
+  /** Whether the task has a place among those that run. */
+  get hasStarted(): boolean {
+    return this.#place.isHeld
+  }
   get outcome(): Outcome | undefined {
     return this.#outcome
   }
@@ -86,7 +86,7 @@ export class Submission extends Bell implements Gate.Ticket {
 
   /** Accepts the task: its grant is taken from the fleet's books, and its root stands in line. */
   accept(now: number): Rejected.Reason | undefined {
-    const { runtime, line, live } = this.#desk
+    const { runtime, live } = this.#desk
     const { definition, grant, deadline, input } = this.#request
     const leftMillis = Deadline.timeLeft(deadline, now)
     if (leftMillis <= 0 || leftMillis < definition.estimateMillis) {
@@ -134,23 +134,22 @@ export class Submission extends Bell implements Gate.Ticket {
       this.#finish({ exit, report: task.report(rootReport!, granted, runtime.alarm.now) })
     })
     runtime.alarm.set(node, deadline)
-    if (line.enter(this, now, Infinity)._tag === "Granted") this.granted(now)
+    this.#place.take(now, this.#start)
     return undefined
   }
 
-  granted(now: number): void {
-    this.node?.start(now, false)
+  readonly #start = (now: number): void => {
+    this.node?.start(now, undefined)
     const { onStart } = this
     this.onStart = undefined
     if (onStart !== undefined) this.#desk.runtime.agenda.add(onStart)
   }
 
   #leave(): void {
-    const { line, live, runtime } = this.#desk
+    const { live, runtime } = this.#desk
     const now = runtime.alarm.now
     live.delete(this)
-    if (this.state === "waiting") line.cancel(this, now)
-    else if (this.state === "granted") line.leave(this, undefined, now)
+    this.#place.giveBack(now)
     this.#resumeParked(now)
   }
 
@@ -214,7 +213,7 @@ export class Submission extends Bell implements Gate.Ticket {
     const { definition, grant, bounds } = this.#request
     if (!parked[this.tier].delete(this)) return
     runtime.alarm.unset(this)
-    const task = new Task(this.id, this.tier, new Recorder(this.id, runtime.emit), bounds, this.enqueuedMillis)
+    const task = new Task(this.id, this.tier, new Recorder(this.id, runtime.emit), bounds, this.#submittedMillis)
     task.newId()
     const report: NodeReport = {
       node: `${this.id}/0`,
@@ -225,7 +224,7 @@ export class Submission extends Bell implements Gate.Ticket {
       own: zero,
       subtree: zero,
       restarts: 0,
-      millis: now - this.enqueuedMillis
+      millis: now - this.#submittedMillis
     }
     task.add(report)
     if (runtime.draining && runtime.cutOff.length < 10_000) runtime.cutOff.push(report)
