@@ -239,18 +239,24 @@ const nodeOf = (envelope: Envelope | undefined): Node | undefined => {
   return node instanceof Node ? node : undefined
 }
 
-const handleOf = <O, P, E>(node: Node): Handle<O, P, E> => {
-  const ended = observing(node)
-  return {
-    id: node.id,
-    await: ended as Effect.Effect<Ended<O, P, E>>,
-    join: Effect.flatMap(ended, (exit) => joined(node.definition.name, exit)) as Effect.Effect<
-      O | P,
-      E | Rejected.Rejected | GaveUp.GaveUp
-    >,
-    stop: Effect.suspend(() => {
-      node.stop("Interrupted")
-      return Effect.asVoid(ended)
+class NodeHandle implements Handle<unknown, unknown, unknown> {
+  readonly #node: Node
+  constructor(node: Node) {
+    this.#node = node
+  }
+  get id(): string {
+    return this.#node.id
+  }
+  get await(): Effect.Effect<Ended<unknown, unknown, unknown>> {
+    return observing(this.#node)
+  }
+  get join(): Effect.Effect<unknown, unknown> {
+    return Effect.flatMap(observing(this.#node), (exit) => joined(this.#node.definition.name, exit))
+  }
+  get stop(): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      this.#node.stop("Interrupted")
+      return Effect.asVoid(observing(this.#node))
     })
   }
 }
@@ -268,7 +274,7 @@ const requestOf = (definition: Definition, options: SpawnOptions, now: number): 
           `${definition.name}: grant`
         ),
   deadline: options.deadline === undefined ? undefined : Deadline.after(now, options.deadline, definition.name),
-  group: new Group<Node>(options.supervisor ?? {})
+  group: options.supervisor === undefined ? undefined : new Group<Node>(options.supervisor)
 })
 
 const inTree = <A, E, R>(
@@ -299,7 +305,9 @@ export const spawn = <I, O, P, E, R>(
   inTree(agent.name, (parent, envelope, context) => {
     const request = { ...requestOf(agent.definition, options, parent.runtime.alarm.now), input, place: undefined }
     const node = spawnNode(parent, envelope, context, request)
-    return node instanceof Node ? Effect.succeed(handleOf<O, P, E>(node)) : Effect.fail(refuse(parent, request, node))
+    return node instanceof Node
+      ? Effect.succeed(new NodeHandle(node) as Handle<O, P, E>)
+      : Effect.fail(refuse(parent, request, node))
   })
 
 /**

@@ -220,6 +220,7 @@ const make = Effect.fnUntraced(function* (options: Options) {
     emit: (event) => {
       for (const reader of readers) Queue.offerUnsafe(reader, event)
     },
+    isHeard: () => readers.size > 0,
     draining: false,
     live: 0,
     cutOff: []

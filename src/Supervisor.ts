@@ -101,7 +101,7 @@ export class Group<M extends Member> {
   /** Whether members depend on each other and one of them was given up: nothing more is started in it. */
   givenUp = false
   #restarts: RestartIntensity.RestartIntensity
-  readonly #members = new Set<M>()
+  #members: Set<M> | undefined
 
   constructor(options: Options = {}) {
     this.strategy = options.strategy ?? "one-for-one"
@@ -118,11 +118,11 @@ export class Group<M extends Member> {
 
   /** Only strategies that look at siblings keep them. */
   add(member: M): void {
-    if (this.strategy !== "one-for-one") this.#members.add(member)
+    if (this.strategy !== "one-for-one") (this.#members ??= new Set()).add(member)
   }
 
   remove(member: M): void {
-    this.#members.delete(member)
+    this.#members?.delete(member)
   }
 
   /** One member failed, for the `attempts`-th time; `allowed` is asked last, when all else speaks for a restart. */
@@ -146,7 +146,7 @@ export class Group<M extends Member> {
   }
 
   #dependents(member: M): Array<M> {
-    const members = [...this.#members]
+    const members = [...(this.#members ?? [])]
     const from = this.strategy === "rest-for-one" ? members.indexOf(member) + 1 : 0
     return members.slice(from).filter((other) => other !== member && other.isLive)
   }

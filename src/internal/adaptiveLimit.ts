@@ -15,15 +15,18 @@
  * **Details**
  * Loss: × `cutRatio`, at most once in max(`coolDownMillis`, twice the median time to the first token).
  * Delay: for each ten first tokens, `queued = limit × max(0, median - toleranceRatio × base) / mean latency`; when
- * that is more than 3 and more than 10 % of the limit it is subtracted, at most half the limit at once. `base` is the
- * least of the last 60 such medians. A median that shows queueing is not among them, or in a long overload the
- * baseline would learn that overload is normal.
+ * that is more than 3 and more than 10 % of the limit it is subtracted, at most half the limit at once.
+ * Base: the time to the first token when nothing waits. A lower median lowers it at once. To raise it takes more than
+ * a higher one, which may as well be a queue: the least of the last sixty medians, say, creeps up with a slow queue and
+ * never calls it one. So when no median has been as low for sixty of them and thirty latencies, the limit is halved for
+ * one set of ten. If that made the first token come sooner, it was a queue, and the base stays; if not, the provider
+ * has become slower, and the base rises.
  * Growth, by a success while at least `useRatio` of the limit is in flight: + 4/limit while below 0.9 of where it
  * last hurt, else + 1/limit. Having got 1.2 times beyond there unhurt, it forgets.
  * Below 10 slots a share of the limit is less than a slot, so it moves by whole ones: + 1 after `limit` successes,
  * - 1 a cut.
  * Results of calls that began before the last cut are ignored: they tell of the limit that was cut already.
- * Units: slots, milliseconds of a monotonic clock. Memory: 70 numbers; all operations are O(1) amortised.
+ * Units: slots, milliseconds of a monotonic clock. Memory: some twenty numbers; all operations are O(1).
  *
  * **Gotchas** The state is changed in place; it belongs to one owner. Answers that come at once because they are
  * refusals are no successes, and must not be reported as such.
@@ -76,21 +79,26 @@ export interface AdaptiveLimit {
   successes: number
   /** Times to the first token that are not in a median yet. */
   readonly firstTokens: Array<number>
-  /** The last medians that showed no queueing, the oldest overwritten first. */
-  readonly medians: Array<number>
-  medianCount: number
-  /** The last median of all, and the least of `medians`. */
+  /** The last median taken at the full limit. */
   medianMillis: number
+  /** The time to the first token when nothing waits. */
   baseMillis: number
+  /** Medians, and since when, without one that set the base. */
+  mediansSinceBase: number
+  baseSinceMillis: number
+  /** Since when the limit is halved; `Infinity` while it is not. */
+  halvedSinceMillis: number
   /** Exponential mean of whole latencies; NaN before the first. */
   meanLatencyMillis: number
 }
 
 /** Below this many slots the limit moves by whole ones: a tenth of it, the least that delay reacts to, is one slot. */
 const smallSlots = 10
-/** Ten samples make a median that one odd answer cannot move; sixty medians are some minutes of traffic. */
+/** Ten samples make a median that one odd answer cannot move. */
 const samplesPerMedian = 10
-const mediansKept = 60
+/** Half the limit for one or two latencies out of thirty costs about 3 % of the throughput, and only in a queue. */
+const mediansPerBase = 60
+const latenciesPerBase = 30
 /** Weight of a new latency in the mean: about the last thirty count. */
 const latencyWeight = 1 / 32
 
@@ -129,21 +137,23 @@ export const make = (options: Options = {}): AdaptiveLimit => {
     lastCutMillis: -Infinity,
     successes: 0,
     firstTokens: [],
-    medians: [],
-    medianCount: 0,
     medianMillis: 0,
     baseMillis: Infinity,
+    mediansSinceBase: 0,
+    baseSinceMillis: -Infinity,
+    halvedSinceMillis: Infinity,
     meanLatencyMillis: Number.NaN
   }
 }
 
 /**
- * Slots now, a whole number.
+ * Slots now, a whole number: half of `slots` while the base is being measured.
  *
  * @category getters
  * @since 0.1.0
  */
-export const limit = (state: AdaptiveLimit): number => Math.floor(state.slots)
+export const limit = (state: AdaptiveLimit): number =>
+  state.halvedSinceMillis < Infinity ? Math.max(state.minimum, Math.floor(state.slots / 2)) : Math.floor(state.slots)
 
 /** Whether a call tells of the limit as it is now. */
 const isCurrent = (state: AdaptiveLimit, startedMillis: number, nowMillis: number): boolean => {
@@ -186,7 +196,7 @@ export const succeeded = (state: AdaptiveLimit, startedMillis: number, inFlight:
     ? latencyMillis
     : state.meanLatencyMillis + latencyWeight * (latencyMillis - state.meanLatencyMillis)
   // A limit that nobody reaches has not been tried, so nothing is known about a higher one.
-  if (!(inFlight >= state.useRatio * limit(state))) return
+  if (state.halvedSinceMillis < Infinity || !(inFlight >= state.useRatio * limit(state))) return
   if (state.slots < smallSlots) {
     if (++state.successes < state.slots) return
     state.successes = 0
@@ -198,9 +208,19 @@ export const succeeded = (state: AdaptiveLimit, startedMillis: number, inFlight:
   if (state.slots > 1.2 * state.hurtSlots) state.hurtSlots = Infinity
 }
 
-const keep = (state: AdaptiveLimit, medianMillis: number): void => {
-  state.medians[state.medianCount++ % mediansKept] = medianMillis
-  state.baseMillis = Math.min(...state.medians)
+const setBase = (state: AdaptiveLimit, baseMillis: number, nowMillis: number): void => {
+  state.baseMillis = baseMillis
+  state.mediansSinceBase = 0
+  state.baseSinceMillis = nowMillis
+}
+
+/** The median of a full set, which it empties; `undefined` while there is none. */
+const medianOf = (firstTokens: Array<number>): number | undefined => {
+  if (firstTokens.length < samplesPerMedian) return undefined
+  firstTokens.sort((a, b) => a - b)
+  const median = (firstTokens[samplesPerMedian / 2 - 1]! + firstTokens[samplesPerMedian / 2]!) / 2
+  firstTokens.length = 0
+  return median
 }
 
 /**
@@ -211,15 +231,30 @@ const keep = (state: AdaptiveLimit, medianMillis: number): void => {
  */
 export const firstToken = (state: AdaptiveLimit, startedMillis: number, nowMillis: number): void => {
   if (!isCurrent(state, startedMillis, nowMillis)) return
-  const { firstTokens, slots } = state
-  if (firstTokens.push(nowMillis - startedMillis) < samplesPerMedian) return
-  firstTokens.sort((a, b) => a - b)
-  const medianMillis = (firstTokens[samplesPerMedian / 2 - 1]! + firstTokens[samplesPerMedian / 2]!) / 2
-  firstTokens.length = 0
+  const halved = state.halvedSinceMillis < Infinity
+  if (halved && startedMillis < state.halvedSinceMillis) return
+  state.firstTokens.push(nowMillis - startedMillis)
+  const medianMillis = medianOf(state.firstTokens)
+  if (medianMillis === undefined) return
+  const { baseMillis, slots, toleranceRatio } = state
+  if (halved) {
+    state.halvedSinceMillis = Infinity
+    const sooner = medianMillis < 0.9 * state.medianMillis
+    const base = sooner && medianMillis > toleranceRatio * baseMillis ? baseMillis : medianMillis
+    setBase(state, base, nowMillis)
+    return
+  }
   state.medianMillis = medianMillis
-  const late = Math.max(0, medianMillis - state.toleranceRatio * state.baseMillis)
+  state.mediansSinceBase++
+  const late = Math.max(0, medianMillis - toleranceRatio * baseMillis)
   // Little's law: what waits inside is the rate times the time it waits, and the rate is slots over latency.
   const queued = late === 0 ? 0 : (slots * late) / state.meanLatencyMillis
-  if (queued > Math.max(3, 0.1 * slots)) cut(state, Math.max(slots - queued, slots / 2), nowMillis)
-  else keep(state, medianMillis)
+  if (medianMillis <= baseMillis) setBase(state, medianMillis, nowMillis)
+  else if (queued > Math.max(3, 0.1 * slots)) cut(state, Math.max(slots - queued, slots / 2), nowMillis)
+  if (
+    state.mediansSinceBase >= mediansPerBase &&
+    nowMillis >= state.baseSinceMillis + latenciesPerBase * state.meanLatencyMillis
+  ) {
+    state.halvedSinceMillis = nowMillis
+  }
 }

@@ -37,21 +37,33 @@ export class Envelope {
   readonly #node: Seat
   readonly #recorder: Recorder
   readonly #reserve: boolean
-  readonly #terms: Terms
-  readonly #parent: Envelope | undefined
+  readonly #id: string
+  readonly #agent: string
+  readonly #priority: Priority
+  readonly #deadline: Deadline
+  readonly #ancestry: Ancestry
+  readonly #mayRetry: boolean
 
   constructor(
     token: typeof key,
-    terms: Terms,
-    parent: Envelope | undefined,
+    id: string,
+    agent: string,
+    priority: Priority,
+    deadline: Deadline,
+    ancestry: Ancestry,
+    mayRetry: boolean,
     account: unknown,
     node: Seat,
     recorder: Recorder,
     reserve: boolean
   ) {
     if (token !== key) throw new TypeError("Envelope: made only by the runtime; narrow the current one instead")
-    this.#terms = terms
-    this.#parent = parent
+    this.#id = id
+    this.#agent = agent
+    this.#priority = priority
+    this.#deadline = deadline
+    this.#ancestry = ancestry
+    this.#mayRetry = mayRetry
     this.#account = account
     this.#node = node
     this.#recorder = recorder
@@ -59,28 +71,28 @@ export class Envelope {
   }
 
   get id(): string {
-    return this.#terms.id
+    return this.#id
   }
   get agent(): string {
-    return this.#terms.agent
+    return this.#agent
   }
   get task(): string {
     return this.#recorder.task
   }
   get depth(): number {
-    return this.#terms.ancestry.depth
+    return this.#ancestry.depth
   }
   get ancestry(): Ancestry {
-    return this.#terms.ancestry
+    return this.#ancestry
   }
   get priority(): Priority {
-    return this.#terms.priority
+    return this.#priority
   }
   get deadline(): Deadline {
-    return this.#terms.deadline
+    return this.#deadline
   }
   get mayRetry(): boolean {
-    return this.#terms.mayRetry
+    return this.#mayRetry
   }
 
   static is(value: unknown): value is Envelope {
@@ -98,46 +110,40 @@ export class Envelope {
   static usesReserve(self: Envelope): boolean {
     return self.#reserve
   }
-  static terms(self: Envelope): Terms {
-    return self.#terms
-  }
-  static parent(self: Envelope): Envelope | undefined {
-    return self.#parent
-  }
 }
 // An instance leads to its class through `constructor`, and the class to the readers above: close that way.
 Object.defineProperty(Envelope.prototype, "constructor", { value: Object, enumerable: false })
 Object.freeze(Envelope.prototype)
 
 /** The terms of a task's root; made by the fleet alone. */
-export const root = (terms: Terms, account: unknown, node: Seat, recorder: Recorder): Envelope =>
-  new Envelope(key, terms, undefined, account, node, recorder, false)
-
-export interface Narrowing {
-  readonly id: string
-  readonly agent: string
-  readonly ancestry: Ancestry
-  readonly deadline: Deadline
-  readonly mayRetry: boolean
-  readonly account: unknown
-  readonly node: Seat
+export const root = (terms: Terms, account: unknown, node: Seat, recorder: Recorder): Envelope => {
+  const { id, agent, priority, deadline, ancestry, mayRetry } = terms
+  return new Envelope(key, id, agent, priority, deadline, ancestry, mayRetry, account, node, recorder, false)
 }
 
-/** The one way to make a child: never a later deadline, the same priority, a longer ancestry, retries only if its parent may. */
-export const narrow = (parent: Envelope, to: Narrowing): Envelope =>
+/**
+ * The one way to make a child: never a later deadline, the same priority, a longer ancestry, and retries only if its
+ * parent may.
+ */
+export const narrow = (
+  parent: Envelope,
+  id: string,
+  ancestry: Ancestry,
+  deadline: Deadline,
+  mayRetry: boolean,
+  account: unknown,
+  node: Seat
+): Envelope =>
   new Envelope(
     key,
-    {
-      id: to.id,
-      agent: to.agent,
-      priority: parent.priority,
-      deadline: earlier(parent.deadline, to.deadline),
-      ancestry: to.ancestry,
-      mayRetry: parent.mayRetry && to.mayRetry
-    },
-    parent,
-    to.account,
-    to.node,
+    id,
+    ancestry.agent,
+    parent.priority,
+    earlier(parent.deadline, deadline),
+    ancestry,
+    parent.mayRetry && mayRetry,
+    account,
+    node,
     Envelope.recorder(parent),
     false
   )
@@ -146,8 +152,12 @@ export const narrow = (parent: Envelope, to: Narrowing): Envelope =>
 export const section = (self: Envelope, deadline: Deadline, reserve: boolean): Envelope =>
   new Envelope(
     key,
-    { ...Envelope.terms(self), deadline: earlier(self.deadline, deadline) },
-    Envelope.parent(self),
+    self.id,
+    self.agent,
+    self.priority,
+    earlier(self.deadline, deadline),
+    self.ancestry,
+    self.mayRetry,
     Envelope.account(self),
     Envelope.node(self),
     Envelope.recorder(self),

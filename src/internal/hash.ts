@@ -1,5 +1,5 @@
 /**
- * A 64-bit hash of text, as two unsigned 32-bit lanes that mix each other (the multiply-and-xor finish of MurmurHash3).
+ * A 64-bit hash of text, as two signed 32-bit lanes that mix each other (the multiply-and-xor finish of MurmurHash3).
  * Not for secrets: it only has to make an accidental collision on one path of a tree unthinkable.
  *
  * @internal
@@ -22,5 +22,5 @@ export const hash64 = (text: string, seed: number = 0): Hash64 => {
   }
   high = Math.imul(high ^ (high >>> 16), 0x85ebca6b) ^ Math.imul(low ^ (low >>> 13), 0xc2b2ae35)
   low = Math.imul(low ^ (low >>> 16), 0x85ebca6b) ^ Math.imul(high ^ (high >>> 13), 0xc2b2ae35)
-  return { high: high >>> 0, low: low >>> 0 }
+  return { high, low }
 }

@@ -119,7 +119,13 @@ const fork = (size: number): Effect.Effect<Figures> =>
 const measure = async (run: (size: number) => Effect.Effect<Figures>, size: number): Promise<Figures> => {
   const samples: Array<Figures> = []
   await Effect.runPromise(run(size))
-  for (let round = 0; round < rounds; round++) samples.push(await Effect.runPromise(run(size)))
+  for (let round = 0; round < rounds; round++) {
+    // What the round before left must be gone before this one takes its first reading of the heap.
+    await Effect.runPromise(settled)
+    heap()
+    await Effect.runPromise(settled)
+    samples.push(await Effect.runPromise(run(size)))
+  }
   const of = (key: keyof Figures): number => Number(median(samples.map((figures) => figures[key])).toPrecision(4))
   return {
     spawnPerSecond: of("spawnPerSecond"),

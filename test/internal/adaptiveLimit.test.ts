@@ -247,34 +247,74 @@ describe("adaptiveLimit", () => {
       expect(state.slots).toBe(100)
     })
 
-    it("has as its baseline the least of the last sixty medians", () => {
+    it("lowers its baseline at once, and raises it for no median at the full limit", () => {
       const state = seasoned(100)
-      for (let round = 1; round < 60; round++) median(state, 1000, 120)
-      expect(state.baseMillis).toBe(100)
-      median(state, 1000, 120)
-      expect(state.baseMillis).toBe(120)
+      median(state, 1000, 90)
+      expect(state.baseMillis).toBe(90)
+      for (let round = 0; round < 50; round++) median(state, 1000, 110)
+      expect(state.baseMillis).toBe(90)
     })
 
-    it("F58: never learns from an overload that it is normal", () => {
+    it("halves the limit for one set of ten when no median was as low for sixty of them and thirty latencies", () => {
+      const state = seasoned(100)
+      for (let round = 0; round < 59; round++) median(state, 1000, 110)
+      median(state, 1000, 110)
+      expect(AdaptiveLimit.limit(state)).toBe(100)
+      median(state, 30_080, 110)
+      expect(AdaptiveLimit.limit(state)).toBe(50)
+      // Calls that began before tell of the full limit, and successes now tell of no higher one.
+      median(state, 30_189, 9000)
+      succeed(state, 100, 30_190)
+      expect(state).toMatchObject({ slots: 100, baseMillis: 100 })
+      expect(AdaptiveLimit.limit(state)).toBe(50)
+      median(state, 30_190, 105)
+      expect(AdaptiveLimit.limit(state)).toBe(100)
+      expect(state.baseMillis).toBe(105)
+    })
+
+    it("waits for sixty medians however long that takes", () => {
+      const state = seasoned(100)
+      for (let round = 0; round < 59; round++) median(state, 1e6, 110)
+      expect(AdaptiveLimit.limit(state)).toBe(100)
+      median(state, 1e6, 110)
+      expect(AdaptiveLimit.limit(state)).toBe(50)
+    })
+
+    it("does not halve a limit below its minimum", () => {
+      const state = seasoned(100, { minimum: 70 })
+      for (let round = 0; round < 60; round++) median(state, 1e6, 110)
+      expect(AdaptiveLimit.limit(state)).toBe(70)
+    })
+
+    it("F58: never learns from an overload that it is normal, when fewer calls at once wait less", () => {
       const state = seasoned(400, { minimum: 100 })
-      for (let now = 1000; now < 1_000_000; now += 1000) {
-        median(state, now, 2000)
+      let halved = 0
+      for (let now = 1000; now < 1_000_000; now += 3000) {
+        // Even half the limit is far too much, yet better.
+        const isHalved = state.halvedSinceMillis < Infinity
+        if (isHalved) halved++
+        median(state, now, isHalved ? 1500 : 2000)
         expect(state.baseMillis).toBe(100)
       }
-      expect(AdaptiveLimit.limit(state)).toBe(100)
+      expect(state.slots).toBe(100)
+      expect(halved).toBe(5)
     })
 
-    it("accepts a provider that has become slower for good once nothing of ours can be queued there", () => {
+    it("accepts that a provider has become slower when fewer calls at once do not help, and grows again", () => {
       const state = seasoned(20)
       let now = 1000
-      for (let round = 0; round < 200; round++) {
+      for (let round = 0; round < 61; round++) {
         now += 5000
         AdaptiveLimit.succeeded(state, now, 0, now + 1000)
         median(state, now + 1000, 500)
       }
       expect(state.baseMillis).toBe(500)
-      for (let round = 0; round < 100; round++) succeed(state, 1, now + 10_000)
-      expect(AdaptiveLimit.limit(state)).toBeGreaterThan(10)
+      expect(AdaptiveLimit.limit(state)).toBeLessThan(20)
+      for (let round = 0; round < 300; round++) {
+        succeed(state, 1, now + 10_000)
+        median(state, now + 10_000, 500)
+      }
+      expect(AdaptiveLimit.limit(state)).toBeGreaterThan(20)
     })
   })
 
@@ -289,12 +329,24 @@ describe("adaptiveLimit", () => {
       expect(limits.at(-1)).toBe(1)
     })
 
-    it("finds the knee by delay alone, from below and from above", () => {
-      for (const initial of [1, 200]) {
-        const late = simulate(make(initial), 400, { knee: 40, wall: Infinity }).slice(200)
-        expect(Math.min(...late)).toBeGreaterThanOrEqual(32)
-        expect(Math.max(...late)).toBeLessThanOrEqual(56)
+    it("finds the knee by delay alone, from below and from above, and pays little for measuring", () => {
+      for (const knee of [15, 40, 300]) {
+        for (const initial of [1, 5 * knee]) {
+          const late = simulate(make(initial, { maximum: 3000 }), 400, { knee, wall: Infinity }).slice(200)
+          const measuring = late.filter((slots) => slots < 0.85 * knee).length
+          expect(measuring / late.length).toBeLessThan(0.1)
+          expect(Math.max(...late)).toBeLessThanOrEqual(1.4 * knee)
+          expect(late.reduce((sum, slots) => sum + Math.min(slots, knee), 0) / late.length).toBeGreaterThan(0.95 * knee)
+        }
       }
+    })
+
+    it("finds the knee although it began in an overload and took that for normal", () => {
+      const state = make(200)
+      AdaptiveLimit.succeeded(state, 0, 0, 5000)
+      median(state, 0, 4200)
+      const late = simulate(state, 600, { knee: 40, wall: Infinity }).slice(300)
+      expect(Math.max(...late)).toBeLessThanOrEqual(56)
     })
 
     it("stays around a wall that throttles, with few throttles a minute", () => {

@@ -105,7 +105,8 @@ export class Loop {
   readonly #place: Effect.Effect<Place> = Effect.callback<Place>((resume) => {
     const { places, alarm, agenda } = this.#parent.runtime
     const place = new Place(places, this.#parent.task.priority, alarm.now)
-    place.take(alarm.now, () => agenda.add(() => resume(Effect.succeed(place))))
+    const proceed = (): void => resume(Effect.succeed(place))
+    place.take(alarm.now, () => agenda.add(proceed, undefined))
     return Effect.sync(() => place.giveBack(alarm.now))
   })
 

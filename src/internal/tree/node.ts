@@ -22,12 +22,12 @@ import * as Scope from "effect/Scope"
 import * as Deadline from "../../Deadline.ts"
 import * as GaveUp from "../../GaveUp.ts"
 import type { NodeReport } from "../../Report.ts"
-import type { Group, Member } from "../../Supervisor.ts"
+import { Group, type Member } from "../../Supervisor.ts"
 import { Bell } from "../alarm.ts"
 import { CurrentEnvelope, disown, type Envelope, own, type Seat } from "../envelope.ts"
 import * as Ledger from "../ledger.ts"
 import { type Child, Children } from "./children.ts"
-import type { Definition, Self } from "./definition.ts"
+import type { Definition } from "./definition.ts"
 import { isFault, type NodeExit, ranOut, reasonOf, type Stop, stopReasons, timedOut } from "./exit.ts"
 import { Place } from "./place.ts"
 import type { Runtime } from "./runtime.ts"
@@ -53,6 +53,7 @@ interface Extras {
   stepsUsed: Set<string>
   partial: { readonly value: unknown } | undefined
   bell: BackoffBell | undefined
+  group: Group<Node> | undefined
 }
 
 export class Node extends Bell implements Seat, Member, Child {
@@ -131,7 +132,18 @@ export class Node extends Bell implements Seat, Member, Child {
     return (this.#children ??= new Children())
   }
   get extras(): Extras {
-    return (this.#extras ??= { steps: new Map(), stepsUsed: new Set(), partial: undefined, bell: undefined })
+    return (this.#extras ??= {
+      steps: new Map(),
+      stepsUsed: new Set(),
+      partial: undefined,
+      bell: undefined,
+      group: undefined
+    })
+  }
+
+  /** The group of the children that were spawned without a supervisor of their own. */
+  get ownGroup(): Group<Node> {
+    return (this.extras.group ??= new Group())
   }
 
   /** Whether this node or one above it was told to stop. */
@@ -149,13 +161,13 @@ export class Node extends Bell implements Seat, Member, Child {
     this.runtime.alarm.set(this, this.envelope.deadline)
     if (place === undefined) return this.takePlace(now)
     this.#place = place
-    this.runtime.agenda.add(this.#launch)
+    this.runtime.agenda.add(launch, this)
   }
 
   takePlace(now: number): void {
     if (this.phase === "ended" || this.phase === "ending") return
     this.phase = "waiting"
-    this.#place.take(now, () => this.runtime.agenda.add(this.#launch))
+    this.#place.take(now, () => this.runtime.agenda.add(launch, this))
   }
 
   /** Gives the place back while an effect waits for others, and takes it again before newcomers. */
@@ -163,22 +175,25 @@ export class Node extends Bell implements Seat, Member, Child {
     return Effect.suspend(() => {
       if (this.phase !== "running") return wait
       if (this.#blocked++ === 0) this.#place.giveBack(this.runtime.alarm.now)
-      return Effect.onExit(wait, () => this.#unblock)
+      return Effect.onExit(wait, () => this.#unblock())
     })
   }
 
-  readonly #unblock: Effect.Effect<void> = Effect.suspend(() => {
-    if (--this.#blocked > 0 || this.phase !== "running" || this.#stop !== undefined) return Effect.void
-    return Effect.interruptible(
-      Effect.callback<void>((resume) => {
-        this.#place.take(this.runtime.alarm.now, () => this.runtime.agenda.add(() => resume(Effect.void)), true)
-      })
-    )
-  })
+  #unblock(): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      if (--this.#blocked > 0 || this.phase !== "running" || this.#stop !== undefined) return Effect.void
+      return Effect.interruptible(
+        Effect.callback<void>((resume) => {
+          const proceed = (): void => resume(Effect.void)
+          this.#place.take(this.runtime.alarm.now, () => this.runtime.agenda.add(proceed, undefined), true)
+        })
+      )
+    })
+  }
 
   // ---- a run ---------------------------------------------------------------------------------------------------------
 
-  readonly #launch = (): void => {
+  launch(): void {
     if (this.phase !== "waiting") return
     const now = this.runtime.alarm.now
     if (this.#stop !== undefined) return this.#end(now)
@@ -188,27 +203,31 @@ export class Node extends Bell implements Seat, Member, Child {
     const scope = Scope.makeUnsafe()
     this.#scope = scope
     const context = Context.add(Context.add(this.context, CurrentEnvelope, this.envelope), Scope.Scope, scope)
-    if (this.#restarts === 0) this.#emitLife("Started", now)
-    const fiber = Effect.runForkWith(context)(this.#program)
-    if (this.#fiber === undefined) this.#fiber = fiber
-    fiber.addObserver((exit) => this.runtime.agenda.add(() => this.#runEnded(exit, fiber.id)))
+    if (this.#restarts === 0 && this.runtime.isHeard()) this.#emitLife("Started", now)
+    Effect.runForkWith(context)(this.#program()).addObserver((exit) => {
+      this.#runExit = exit
+      this.runtime.agenda.add(runEnded, this)
+    })
   }
 
-  readonly #program: Effect.Effect<unknown, unknown> = Effect.withFiber((fiber) => {
-    this.#fiber = fiber
-    own(fiber.id, this.envelope)
+  /** The fiber is bound to its envelope before any of the agent's code runs. */
+  #program(): Effect.Effect<unknown, unknown> {
+    return Effect.withFiber((fiber) => {
+      this.#fiber = fiber
+      own(fiber.id, this.envelope)
+      return this.#work()
+    })
+  }
+
+  #work(): Effect.Effect<unknown, unknown> {
     const { name, run, verify } = this.definition
-    const work = run(this.input, this.#self) as Effect.Effect<unknown, unknown>
+    const work = run(this.input, { partial: (value) => this.publish(value) }) as Effect.Effect<unknown, unknown>
     if (verify === undefined) return work
     return Effect.flatMap(work, (output) =>
       Effect.flatMap(verify(output, this.input) as Effect.Effect<boolean, unknown>, (holds) =>
         holds ? Effect.succeed(output) : Effect.fail(GaveUp.make({ _tag: "Unverified", agent: name }))
       )
     )
-  })
-
-  readonly #self: Self = {
-    partial: (value) => this.publish(value)
   }
 
   /** Keeps what there is so far, in the place of what was published before. */
@@ -224,11 +243,11 @@ export class Node extends Bell implements Seat, Member, Child {
     })
   }
 
-  #runEnded(exit: Exit.Exit<unknown, unknown>, fiberId: number): void {
-    disown(fiberId)
+  runEnded(): void {
+    disown(this.#fiber!.id)
     this.#fiber = undefined
     const now = this.runtime.alarm.now
-    this.#runExit = exit
+    const exit = this.#runExit!
     this.phase = "ending"
     this.#place.giveBack(now)
     this.#children?.stop("Interrupted")
@@ -238,13 +257,13 @@ export class Node extends Bell implements Seat, Member, Child {
     } else {
       Effect.runForkWith(this.runtime.context)(Scope.close(scope, exit)).addObserver(() => {
         this.#scope = undefined
-        this.runtime.agenda.add(this.#checkEnd)
+        this.runtime.agenda.add(checkEnd, this)
       })
     }
-    this.#checkEnd()
+    this.checkEnd()
   }
 
-  readonly #checkEnd = (): void => {
+  checkEnd(): void {
     if (this.phase !== "ending" || this.childCount > 0 || this.#scope !== undefined) return
     const now = this.runtime.alarm.now
     if (this.#stop === undefined && this.#runExit !== undefined) {
@@ -311,7 +330,7 @@ export class Node extends Bell implements Seat, Member, Child {
     if (this.phase !== "running") return
     this.#again = true
     const fiber = this.#fiber
-    this.runtime.agenda.add(() => fiber?.interruptUnsafe())
+    if (fiber !== undefined) this.runtime.agenda.add(interrupt, fiber)
   }
 
   // ---- stopping ------------------------------------------------------------------------------------------------------
@@ -323,10 +342,10 @@ export class Node extends Bell implements Seat, Member, Child {
   stop(reason: Stop = "Interrupted"): void {
     if (this.#stop !== undefined || this.phase === "ended") return
     this.#stop = reason
-    this.runtime.agenda.add(this.#halt)
+    this.runtime.agenda.add(halt, this)
   }
 
-  readonly #halt = (): void => {
+  halt(): void {
     this.#children?.stop(this.#stop === "CutOff" ? "CutOff" : "Interrupted")
     switch (this.phase) {
       case "running":
@@ -351,32 +370,21 @@ export class Node extends Bell implements Seat, Member, Child {
     Ledger.close(this.account)
     this.#exit = exit
     const { parent } = this
-    const report = this.#report(exit, now)
-    this.task.add(report)
+    this.task.ended[exit._tag]++
     this.runtime.live--
-    if (this.#stop === "CutOff" && exit._tag !== "Completed") {
-      if (this.runtime.cutOff.length < 10_000) this.runtime.cutOff.push(report)
-      this.#emitCutOff(now)
+    const cutOff = this.#stop === "CutOff" && exit._tag !== "Completed"
+    if (cutOff || this.onReport !== undefined || this.task.keeps || this.runtime.isHeard()) {
+      this.#tell(this.#report(exit, now), cutOff, now)
+    } else {
+      this.task.omitted++
     }
-    this.runtime.emit({
-      _tag: "Ended",
-      atMillis: now,
-      task: this.task.id,
-      node: this.id,
-      agent: this.definition.name,
-      state: exit._tag,
-      ...(report.reason === undefined ? {} : { reason: report.reason }),
-      tokens: report.subtree.tokens,
-      microDollars: report.subtree.microDollars
-    })
     this.#extras = undefined
     this.#runExit = undefined
     if (parent !== undefined) parent.children.remove(this)
-    this.onReport?.(report)
     const observers = this.#observers
     this.#observers = undefined
-    if (observers !== undefined) for (const observer of observers) this.runtime.agenda.add(() => observer(exit))
-    if (parent !== undefined) this.runtime.agenda.add(parent.#checkEnd)
+    if (observers !== undefined) for (const observer of observers) this.runtime.agenda.add(observer, exit)
+    if (parent !== undefined) this.runtime.agenda.add(checkEnd, parent)
   }
 
   #nodeExit(): NodeExit {
@@ -418,6 +426,24 @@ export class Node extends Bell implements Seat, Member, Child {
     }
   }
 
+  #tell(report: NodeReport, cutOff: boolean, now: number): void {
+    const { runtime, task, definition } = this
+    task.add(report)
+    this.onReport?.(report)
+    if (cutOff && runtime.cutOff.length < 10_000) runtime.cutOff.push(report)
+    if (!runtime.isHeard()) return
+    const at = { atMillis: now, task: task.id, node: this.id, agent: definition.name }
+    if (cutOff) runtime.emit({ _tag: "CutOff", ...at })
+    runtime.emit({
+      _tag: "Ended",
+      ...at,
+      state: report.state,
+      ...(report.reason === undefined ? {} : { reason: report.reason }),
+      tokens: report.subtree.tokens,
+      microDollars: report.subtree.microDollars
+    })
+  }
+
   observe(observer: (exit: NodeExit) => void): () => void {
     if (this.#exit !== undefined) {
       observer(this.#exit)
@@ -434,8 +460,11 @@ export class Node extends Bell implements Seat, Member, Child {
   #emitLife(tag: "Started", now: number): void {
     this.runtime.emit({ _tag: tag, atMillis: now, task: this.task.id, node: this.id })
   }
-
-  #emitCutOff(now: number): void {
-    this.runtime.emit({ _tag: "CutOff", atMillis: now, task: this.task.id, node: this.id, agent: this.definition.name })
-  }
 }
+
+// Moves of the agenda.
+const launch = (node: Node): void => node.launch()
+const runEnded = (node: Node): void => node.runEnded()
+const checkEnd = (node: Node): void => node.checkEnd()
+const halt = (node: Node): void => node.halt()
+const interrupt = (fiber: Fiber.Fiber<unknown, unknown>): void => fiber.interruptUnsafe()

@@ -21,6 +21,8 @@ export interface Runtime {
   readonly retries: RetryBudget
   readonly random: () => number
   readonly emit: (event: Event) => void
+  /** Whether anybody reads events; nobody does most of the time, and an event costs more than its node's end. */
+  readonly isHeard: () => boolean
   draining: boolean
   live: number
   /** What a shutdown cut off, by name; at most 10 000 are kept. */

@@ -73,6 +73,7 @@ export const refuse = (parent: Node, request: Request, reason: Rejected.Reason):
   const id = task.newId()
   const text = Rejected.describe(reason)
   const label = definition.label !== undefined && reason._tag !== "InvalidInput" ? definition.label(input) : undefined
+  task.ended.Rejected++
   task.add({
     node: id,
     parent: parent.id,
@@ -142,11 +143,24 @@ export const spawn = (
   }
   TokenBucket.take(task.spawnRate, 1, now)
   task.spawned++
-  const node = new Node(runtime, task, parent, definition, input, account, context, request.group, now)
-  node.envelope = narrow(envelope, { id, agent: definition.name, ancestry, deadline, mayRetry: false, account, node })
-  const at = { atMillis: now, task: task.id, node: id, agent: definition.name }
-  runtime.emit({ _tag: "Spawned", ...at, parent: parent.id, depth, priority: task.priority })
-  if (parent.children.add(node)) runtime.emit({ _tag: "DuplicateSibling", ...at })
+  const node = new Node(
+    runtime,
+    task,
+    parent,
+    definition,
+    input,
+    account,
+    context,
+    request.group ?? parent.ownGroup,
+    now
+  )
+  node.envelope = narrow(envelope, id, ancestry, deadline, false, account, node)
+  const isDuplicate = parent.children.add(node)
+  if (runtime.isHeard()) {
+    const at = { atMillis: now, task: task.id, node: id, agent: definition.name }
+    runtime.emit({ _tag: "Spawned", ...at, parent: parent.id, depth, priority: task.priority })
+    if (isDuplicate) runtime.emit({ _tag: "DuplicateSibling", ...at })
+  }
   node.start(now, request.place)
   return node
 }

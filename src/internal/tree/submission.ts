@@ -142,7 +142,7 @@ export class Submission extends Bell {
     this.node?.start(now, undefined)
     const { onStart } = this
     this.onStart = undefined
-    if (onStart !== undefined) this.#desk.runtime.agenda.add(onStart)
+    if (onStart !== undefined) this.#desk.runtime.agenda.add(onStart, undefined)
   }
 
   #leave(): void {
@@ -226,6 +226,7 @@ export class Submission extends Bell {
       restarts: 0,
       millis: now - this.#submittedMillis
     }
+    task.ended[exit._tag]++
     task.add(report)
     if (runtime.draining && runtime.cutOff.length < 10_000) runtime.cutOff.push(report)
     this.#finish({ exit, report: task.report(report, grant, now) })

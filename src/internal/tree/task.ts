@@ -39,7 +39,7 @@ export class Task {
   nextNode = 0
   spawned = 0
   maxDepth = 0
-  #omitted = 0
+  omitted = 0
 
   constructor(id: string, priority: Priority, recorder: Recorder, bounds: Bounds, now: number) {
     this.id = id
@@ -65,11 +65,16 @@ export class Task {
     this.nextNode--
   }
 
+  /** Whether the report still has room for nodes. */
+  get keeps(): boolean {
+    return this.#nodes.length < nodesKept || this.#unfinished.length < nodesKept
+  }
+
+  /** Lists a node that ended; it is counted in `ended` by whoever ended it. */
   add(node: NodeReport): void {
-    this.ended[node.state]++
     if (node.depth > this.maxDepth && node.state !== "Rejected") this.maxDepth = node.depth
     if (this.#nodes.length < nodesKept) this.#nodes.push(node)
-    else this.#omitted++
+    else this.omitted++
     if (node.state !== "Completed" && this.#unfinished.length < nodesKept) this.#unfinished.push(node)
   }
 
@@ -95,7 +100,7 @@ export class Task {
       millis: now - this.startedMillis,
       unfinished: [...this.#unfinished],
       nodeReports: [...this.#nodes],
-      omitted: this.#omitted
+      omitted: this.omitted
     }
   }
 }
