@@ -334,7 +334,6 @@ const definedOf = (options: Partial<Bounds>): Partial<Bounds> =>
 
 const handleOf = <O, P, E>(submission: Submission, name: string): Handle<O, P, E> => {
   const outcome = Effect.callback<Outcome>((resume) => {
-    if (submission.outcome !== undefined) return resume(Effect.succeed(submission.outcome))
     const unobserve = submission.observe((ended) => resume(Effect.succeed(ended)))
     return Effect.sync(unobserve)
   })

@@ -59,6 +59,8 @@ export class Submission extends Bell {
   id: string
   node: Node | undefined
   task: Task | undefined
+  /** Whether it has had a place among the tasks that run. */
+  hasStarted = false
   onStart: (() => void) | undefined
   #outcome: Outcome | undefined
   readonly #observers = new Set<(outcome: Outcome) => void>()
@@ -73,10 +75,6 @@ export class Submission extends Bell {
     this.id = `task-${desk.nextTask++}`
   }
 
-  /** Whether the task has a place among those that run. */
-  get hasStarted(): boolean {
-    return this.#place.isHeld
-  }
   get outcome(): Outcome | undefined {
     return this.#outcome
   }
@@ -139,6 +137,7 @@ export class Submission extends Bell {
   }
 
   readonly #start = (now: number): void => {
+    this.hasStarted = true
     this.node?.start(now, undefined)
     const { onStart } = this
     this.onStart = undefined
@@ -234,11 +233,16 @@ export class Submission extends Bell {
 
   #finish(outcome: Outcome): void {
     this.#outcome = outcome
-    for (const observer of this.#observers) observer(outcome)
+    const observers = [...this.#observers]
     this.#observers.clear()
+    for (const observer of observers) observer(outcome)
   }
 
   observe(observer: (outcome: Outcome) => void): () => void {
+    if (this.#outcome !== undefined) {
+      observer(this.#outcome)
+      return () => {}
+    }
     this.#observers.add(observer)
     return () => this.#observers.delete(observer)
   }
