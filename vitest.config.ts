@@ -1,5 +1,9 @@
 import { defineConfig } from "vitest/config"
 
+if (Number.parseInt(process.versions.node) < 22) {
+  throw new Error(`This is Node ${process.versions.node}. "npm ci" brings Node 24, unless it runs with --ignore-scripts`)
+}
+
 export default defineConfig({
   resolve: { conditions: ["@espalier/source"] },
   ssr: { resolve: { conditions: ["@espalier/source"] } },

@@ -30,9 +30,13 @@ const errorOf = (cause: Cause.Cause<unknown>): unknown => {
   return error._tag === "Some" ? error.value : undefined
 }
 
-/** A fault is what running again may mend: not a refusal, not an interruption. */
-export const isFault = (cause: Cause.Cause<unknown>): boolean =>
-  !Cause.hasInterruptsOnly(cause) && !Rejected.isRejected(errorOf(cause))
+/** A fault is what running again may mend: not a refusal, not an interruption, not the end of time or money. */
+export const isFault = (cause: Cause.Cause<unknown>): boolean => {
+  if (Cause.hasInterruptsOnly(cause)) return false
+  const error = errorOf(cause)
+  if (Rejected.isRejected(error)) return false
+  return !(GaveUp.isGaveUp(error) && (error.reason._tag === "Expired" || error.reason._tag === "Stopped"))
+}
 
 export const timedOut = (cause: Cause.Cause<unknown>): boolean => {
   const error = errorOf(cause)
