@@ -4,7 +4,7 @@
  * ```text
  * 1 envelope   past the deadline, or too little time left?       -> DeadlineExceeded, NoEnvelope
  * 2 budget     hold the upper bound                              -> BudgetExceeded, Unpriced
- * 3 breaker    (open? say so at once)                            -> BreakerOpen
+ * 3 breaker    open? say so at once, cheaply                     -> BreakerOpen
  * 4 gate       wait by priority for a slot and rates, together   -> QueueFull, NeverFits, DeadlineExceeded
  * 5 work       at most its time-out and the time left            -> its own error, TimedOut, Expired
  *   settle, once, in reverse: gate, breaker, budget
@@ -21,18 +21,22 @@
  * @stability experimental
  * @since 0.1.0
  */
+import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type * as Exit from "effect/Exit"
 import * as Layer from "effect/Layer"
 import * as Random from "effect/Random"
+import * as Breaker from "./Breaker.ts"
 import * as Gate from "./Gate.ts"
 import type { GaveUp } from "./GaveUp.ts"
 import * as callMachine from "./internal/call.ts"
 import { of } from "./internal/envelope.ts"
 import { Recorder } from "./internal/recorder.ts"
+import * as RetryAfter from "./internal/retryAfter.ts"
 import * as Outcome from "./Outcome.ts"
+import type { Rate } from "./Rate.ts"
 import { make as makeRejected, type Rejected } from "./Rejected.ts"
 import { CurrentRetryBudget } from "./RetryBudget.ts"
 import * as Spend from "./Spend.ts"
@@ -44,6 +48,8 @@ import * as Spend from "./Spend.ts"
  * - `rates`: default none.
  * - `queue`: how many calls may wait; default 1 000.
  * - `maxAge`: after so long in line a call goes next, whatever its tier; default 60 seconds.
+ * - `breaker`: when to stop calling, see {@link Breaker.Options}; default 5 failures in a row, open for 30 seconds.
+ *   `false` for none.
  * - `timeout`: the longest one call may run; default 60 seconds, which is what the slowest useful answers of today's
  *   models take. `"Infinity"` for none.
  * - `grace`: how long a cut call may take to end before it is left alone as a zombie; default 5 seconds.
@@ -55,6 +61,7 @@ import * as Spend from "./Spend.ts"
  * @since 0.1.0
  */
 export interface Options extends Gate.Options {
+  readonly breaker?: Breaker.Options | false
   readonly timeout?: Duration.Input
   readonly grace?: Duration.Input
   readonly classify?: (exit: Exit.Exit<unknown, unknown>) => Outcome.Outcome
@@ -92,7 +99,30 @@ export interface Dependency {
     effect: Effect.Effect<A, E, R>,
     options?: CallOptions<A, E>
   ) => Effect.Effect<A, E | Rejected | GaveUp, R>
-  readonly snapshot: Effect.Effect<Gate.Snapshot>
+  readonly snapshot: Effect.Effect<Snapshot>
+  readonly override: (act: Breaker.Override) => Effect.Effect<Breaker.Transition | undefined>
+  readonly reconfigure: (change: Reconfiguration) => Effect.Effect<void>
+}
+
+/**
+ * The gate and the breaker at a moment.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Snapshot extends Gate.Snapshot {
+  readonly breaker: Breaker.Snapshot | undefined
+}
+
+/**
+ * What may change while calls run and wait: a fixed limit, and rates of the same units in the same order.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Reconfiguration {
+  readonly limit?: number
+  readonly rates?: ReadonlyArray<Rate>
 }
 
 /**
@@ -111,7 +141,9 @@ export interface ServiceClass<Self, Name extends string> extends Context.Service
     effect: Effect.Effect<A, E, R>,
     options?: CallOptions<A, E>
   ) => Effect.Effect<A, E | Rejected | GaveUp, R | Self>
-  readonly snapshot: Effect.Effect<Gate.Snapshot, never, Self>
+  readonly snapshot: Effect.Effect<Snapshot, never, Self>
+  readonly override: (act: Breaker.Override) => Effect.Effect<Breaker.Transition | undefined, never, Self>
+  readonly reconfigure: (change: Reconfiguration) => Effect.Effect<void, never, Self>
 }
 
 const millisOf = (where: string, input: Duration.Input): number => {
@@ -129,21 +161,35 @@ const millisOf = (where: string, input: Duration.Input): number => {
  * @since 0.1.0
  */
 export const make = Effect.fnUntraced(function* (name: string, options: Options) {
-  const gate = yield* Gate.make(options)
   const random = yield* Random.Random
+  const nextDouble = (): number => random.nextDoubleUnsafe()
+  const breaker = options.breaker === false ? undefined : Breaker.make(options.breaker ?? {}, nextDouble)
+  const gate = yield* Gate.make(options, breaker)
   const site: callMachine.Site = {
     name,
     gate,
+    breaker,
     timeoutMillis: millisOf(`Dependency ${name}: timeout`, options.timeout ?? "60 seconds"),
     graceMillis: millisOf(`Dependency ${name}: grace`, options.grace ?? "5 seconds"),
     recorder: new Recorder("standalone", () => {}),
-    random: () => random.nextDoubleUnsafe(),
+    random: nextDouble,
     classify: options.classify ?? Outcome.fromExit
   }
   return {
     name,
     call: (effect, callOptions = {}) => callWith(site, options.standalone ?? false, effect, callOptions),
-    snapshot: Effect.sync(() => gate.snapshot(gate.alarm.now))
+    snapshot: Effect.sync(() => {
+      const now = gate.alarm.now
+      return { ...gate.snapshot(now), breaker: breaker?.snapshot(now) }
+    }),
+    override: (act) =>
+      Effect.sync(() => {
+        const now = gate.alarm.now
+        const moved = breaker?.override(act, now)
+        gate.advance(now)
+        return moved
+      }),
+    reconfigure: (change) => Effect.sync(() => gate.reconfigure(change, gate.alarm.now))
   } satisfies Dependency as Dependency
 })
 
@@ -235,6 +281,42 @@ export const Service =
       layer: Layer.effect(tag, make(name, options)),
       call: <A, E, R>(effect: Effect.Effect<A, E, R>, callOptions?: CallOptions<A, E>) =>
         Effect.flatMap(tag, (dependency) => dependency.call(effect, callOptions)),
-      snapshot: Effect.flatMap(tag, (dependency) => dependency.snapshot)
+      snapshot: Effect.flatMap(tag, (dependency) => dependency.snapshot),
+      override: (act: Breaker.Override) => Effect.flatMap(tag, (dependency) => dependency.override(act)),
+      reconfigure: (change: Reconfiguration) => Effect.flatMap(tag, (dependency) => dependency.reconfigure(change))
     }) as unknown as ServiceClass<Self, Name>
   }
+
+/**
+ * Says from inside a streamed call that its first token has come. An adaptive limit learns from it whether calls wait
+ * inside the provider; without it, it learns from throttles and time-outs alone.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const firstToken: Effect.Effect<void> = Effect.withFiber((fiber) => {
+  const call = fiber.getRef(callMachine.CurrentCall)
+  if (call !== undefined) call.firstToken(call.site.gate.alarm.now)
+  return Effect.void
+})
+
+/**
+ * Hands the headers of an answer to the dependency whose call this runs in: what the provider says is left of its
+ * limits lowers the gate's own buckets, before a 429 comes. Reads `x-ratelimit-*`, `anthropic-ratelimit-*` and
+ * `RateLimit`; ignores nonsense.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const advise = (header: (name: string) => string | undefined): Effect.Effect<void> =>
+  Effect.withFiber((fiber) => {
+    const call = fiber.getRef(callMachine.CurrentCall)
+    if (call === undefined) return Effect.void
+    const { gate } = call.site
+    const { limits } = RetryAfter.parse(header, fiber.getRef(Clock.Clock).currentTimeMillisUnsafe())
+    for (const { name, remaining, resetMillis } of limits) {
+      const unit = name === "requests" ? "requests" : name === "tokens" ? "tokens" : undefined
+      if (unit !== undefined && remaining !== undefined) gate.advise(unit, remaining, resetMillis, gate.alarm.now)
+    }
+    return Effect.void
+  })

@@ -57,6 +57,7 @@ const node = { atMillis: Schema.Finite, task: Schema.String, node: Schema.String
  * - `DuplicateSibling`: a warning: a parent gave the same task to the same agent again while the first still runs.
  * - `Overdrawn`: a call used more than it had held; the excess was booked and charged upwards, and the node stopped.
  * - `Throttled`: a dependency asked for less; its gate is paused for `pausedMillis`.
+ * - `BreakerMoved`: a dependency's breaker opened, closed, or was moved by an operator.
  * - `Zombie`: a call did not stop when interrupted; it keeps its slot until it really ends.
  * - `Draining`, `CutOff`: a shutdown began; a node was cut off when its grace ended.
  *
@@ -84,6 +85,7 @@ export const Event = Schema.Union([
   Schema.TaggedStruct("DuplicateSibling", { ...node, agent: Schema.String }),
   Schema.TaggedStruct("Overdrawn", { ...node, tokens: Schema.Int, microDollars: Schema.Int }),
   Schema.TaggedStruct("Throttled", { ...node, dependency: Schema.String, pausedMillis: Schema.Finite }),
+  Schema.TaggedStruct("BreakerMoved", { ...node, dependency: Schema.String, from: Schema.String, to: Schema.String }),
   Schema.TaggedStruct("Zombie", { ...node, dependency: Schema.String }),
   Schema.TaggedStruct("Draining", { atMillis: Schema.Finite, live: Schema.Int }),
   Schema.TaggedStruct("CutOff", { ...node, agent: Schema.String })

@@ -21,11 +21,13 @@
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
+import * as AdaptiveLimit from "./internal/adaptiveLimit.ts"
 import * as alarm from "./internal/alarm.ts"
 import * as Machine from "./internal/gateMachine.ts"
 import { integer } from "./internal/number.ts"
 import * as TokenBucket from "./internal/tokenBucket.ts"
 import type { Limit } from "./Limit.ts"
+import type { Outcome } from "./Outcome.ts"
 import type { Rate } from "./Rate.ts"
 
 /**
@@ -53,6 +55,7 @@ export interface Options {
  * @since 0.1.0
  */
 export interface Snapshot {
+  /** Slots; of an adaptive limit, at this moment. */
   readonly limit: number
   readonly inFlight: number
   readonly zombies: number
@@ -71,6 +74,14 @@ export interface Snapshot {
 export interface Ticket extends Machine.Ticket {
   granted(nowMillis: number): void
 }
+
+/**
+ * A second bound on slots that moves with time.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Ceiling extends Machine.Ceiling {}
 
 class Waker extends alarm.Bell {
   readonly gate: Gate
@@ -95,15 +106,19 @@ export class Gate {
   readonly alarm: alarm.Alarm
   zombies = 0
   readonly #machine: Machine.Machine<Ticket>
+  readonly #adaptive: AdaptiveLimit.AdaptiveLimit | undefined
   readonly #waker: Waker
   #advancing = false
 
-  constructor(options: Options, clockAlarm: alarm.Alarm) {
+  constructor(options: Options, clockAlarm: alarm.Alarm, ceiling?: Ceiling) {
     const now = clockAlarm.now
     this.alarm = clockAlarm
     this.#waker = new Waker(this)
+    const { limit } = options
+    this.#adaptive = limit._tag === "Adaptive" ? AdaptiveLimit.make(limit) : undefined
     this.#machine = Machine.make<Ticket>({
-      limit: options.limit.limit,
+      limit: limit._tag === "Adaptive" ? limit.initial : limit.limit,
+      ceiling,
       capacity: integer("Gate.make: queue", options.queue ?? 1_000, 0, 10_000_000),
       rates: (options.rates ?? []).map((rate) => ({
         name: rate.name,
@@ -141,8 +156,76 @@ export class Gate {
     this.#wake(nowMillis)
   }
 
-  leave(ticket: Ticket, usedTokens: number | undefined, nowMillis: number): void {
+  /** Gives the slot back and puts the truth in the place of the tokens charged; lets nobody in yet. */
+  settle(ticket: Ticket, usedTokens: number | undefined, nowMillis: number): void {
     Machine.leave(this.#machine, ticket, usedTokens, nowMillis)
+  }
+
+  /** Settles, and lets in who may run now. */
+  leave(ticket: Ticket, usedTokens: number | undefined, nowMillis: number): void {
+    this.settle(ticket, usedTokens, nowMillis)
+    this.advance(nowMillis)
+  }
+
+  /** An adaptive limit learns from a call that began at `startedMillis`, while it still has its slot. */
+  learn(outcome: Outcome, startedMillis: number, nowMillis: number): void {
+    const adaptive = this.#adaptive
+    if (adaptive === undefined || outcome._tag === "Ignored") return
+    if (outcome._tag === "Success") AdaptiveLimit.succeeded(adaptive, startedMillis, this.#machine.inFlight, nowMillis)
+    else if (outcome._tag === "Throttled") AdaptiveLimit.dropped(adaptive, startedMillis, nowMillis)
+    this.#machine.limit = AdaptiveLimit.limit(adaptive)
+  }
+
+  /** A call ran into its time-out: lost, as far as the limit can tell. */
+  lost(startedMillis: number, nowMillis: number): void {
+    if (this.#adaptive === undefined) return
+    AdaptiveLimit.dropped(this.#adaptive, startedMillis, nowMillis)
+    this.#machine.limit = AdaptiveLimit.limit(this.#adaptive)
+  }
+
+  /** The first token of a call that began at `startedMillis` has come. */
+  firstToken(startedMillis: number, nowMillis: number): void {
+    if (this.#adaptive === undefined) return
+    AdaptiveLimit.firstToken(this.#adaptive, startedMillis, nowMillis)
+    this.#machine.limit = AdaptiveLimit.limit(this.#adaptive)
+  }
+
+  /** What the provider says is left: the bucket of that unit is lowered to it, and waits for its reset when nothing is. */
+  advise(unit: Rate["unit"], remaining: number, resetMillis: number | undefined, nowMillis: number): void {
+    for (const rate of this.#machine.rates) {
+      if (rate.unit !== unit) continue
+      const level = TokenBucket.level(rate.bucket, nowMillis)
+      if (remaining < level) TokenBucket.reconcile(rate.bucket, 0, level - remaining, nowMillis)
+      if (remaining <= 0 && resetMillis !== undefined)
+        TokenBucket.pauseUntil(rate.bucket, nowMillis + resetMillis, nowMillis)
+    }
+    this.#wake(nowMillis)
+  }
+
+  /** Another limit or other rates from now on, while calls run and wait; a rate keeps its level, as far as it fits. */
+  reconfigure(change: { readonly limit?: number; readonly rates?: ReadonlyArray<Rate> }, nowMillis: number): void {
+    if (change.limit !== undefined) {
+      if (this.#adaptive !== undefined) throw new RangeError("Gate.reconfigure: limit is adaptive and moves by itself")
+      this.#machine.limit = integer("Gate.reconfigure: limit", change.limit, 1, 1_000_000)
+    }
+    if (change.rates !== undefined) {
+      const { rates } = this.#machine
+      if (
+        change.rates.length !== rates.length ||
+        change.rates.some((rate, index) => rate.unit !== rates[index]!.unit)
+      ) {
+        throw new RangeError(
+          `Gate.reconfigure: rates must be ${rates.length} of the same units, got ${change.rates.length}`
+        )
+      }
+      for (const [index, rate] of change.rates.entries()) {
+        TokenBucket.reconfigure(
+          rates[index]!.bucket,
+          { ratePerSecond: rate.perSecond, capacity: rate.burst },
+          nowMillis
+        )
+      }
+    }
     this.advance(nowMillis)
   }
 
@@ -200,12 +283,12 @@ export class Gate {
 export const costOf = (gate: Gate, tokens: number): number => (gate.countsTokens ? Math.max(1, tokens) : 1)
 
 /**
- * Makes a gate whose timer lives in the scope.
+ * Makes a gate whose timer lives in the scope; `ceiling` bounds its slots further, as a breaker does.
  *
  * **Errors** a `RangeError` for an option out of range.
  *
  * @category constructors
  * @since 0.1.0
  */
-export const make = (options: Options): Effect.Effect<Gate, never, Scope.Scope> =>
-  Effect.map(alarm.make, (clockAlarm) => new Gate(options, clockAlarm))
+export const make = (options: Options, ceiling?: Ceiling): Effect.Effect<Gate, never, Scope.Scope> =>
+  Effect.map(alarm.make, (clockAlarm) => new Gate(options, clockAlarm, ceiling))

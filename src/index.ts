@@ -10,6 +10,9 @@ export * as Agent from "./Agent.ts"
 /** The agents and tasks from the root of a tree down to a node, as hashes. */
 export * as Ancestry from "./Ancestry.ts"
 
+/** Stops calling a dependency that is down, and finds out with one call whether it is back. */
+export * as Breaker from "./Breaker.ts"
+
 /** An account in the tree's ledger: tokens and money that are held before they are spent. */
 export * as Budget from "./Budget.ts"
 

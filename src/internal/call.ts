@@ -20,6 +20,7 @@ import * as Exit from "effect/Exit"
 import type * as Fiber from "effect/Fiber"
 import * as Semaphore from "effect/Semaphore"
 import { type Deadline, never } from "../Deadline.ts"
+import type { Breaker, Ticket } from "../Breaker.ts"
 import * as Gate from "../Gate.ts"
 import * as GaveUp from "../GaveUp.ts"
 import * as Outcome from "../Outcome.ts"
@@ -36,6 +37,7 @@ import type { Recorder } from "./recorder.ts"
 export interface Site {
   readonly name: string
   readonly gate: Gate.Gate
+  readonly breaker: Breaker | undefined
   readonly timeoutMillis: number
   readonly graceMillis: number
   readonly recorder: Recorder
@@ -96,6 +98,8 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
   #phase: Phase = "new"
   #released: (() => void) | undefined
   #hold: Hold | undefined
+  #leave: Ticket | undefined
+  #startedMillis = 0
   #worker: Fiber.Fiber<A, E> | undefined
   #cut: Cut | undefined
   #throttles = 0
@@ -148,10 +152,15 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
       if (Rejected.isRejected(hold)) return this.#finish(Exit.fail(hold))
       this.#hold = hold
     }
-    const refusal = this.#enter(now)
+    const refusal = this.#whileOpen(now) ?? this.#enter(now)
     if (refusal === undefined) return this.#retries.deposit(now)
     this.#settle(zero, now)
     this.#refuse(refusal)
+  }
+
+  #whileOpen(now: number): Rejected.Reason | undefined {
+    const away = this.site.breaker === undefined ? 0 : this.site.breaker.closedFor(now)
+    return away > 0 ? { _tag: "BreakerOpen", dependency: this.site.name, retryAfterMillis: away } : undefined
   }
 
   /** Into the gate, or the reason why not. */
@@ -181,21 +190,36 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
       this.#recorder.waiting--
       this.site.gate.alarm.unset(this)
     }
-    if (this.#envelope !== undefined && Envelope.node(this.#envelope).isStopping) {
-      // Told to stop between the grant and now: nothing new starts, whoever is still being reached.
-      this.#phase = "done"
+    const limit = Math.min(this.#request.timeoutMillis, this.#deadline - now)
+    const refusal = this.#beforeStart(limit, now)
+    if (refusal !== undefined) {
       this.site.gate.leave(this, 0, now)
       this.#settle(zero, now)
-      return this.#refuse({ _tag: "Draining" })
+      return this.#refuse(refusal)
     }
     this.#phase = "running"
+    this.#startedMillis = now
     this.#recorder.enter()
-    const limit = Math.min(this.#request.timeoutMillis, this.#deadline - now)
     this.site.gate.alarm.set(this, now + limit)
     let context = Context.add(this.#context, CurrentCall, this as unknown as Call)
     if (this.#envelope !== undefined) context = Context.add(context, CurrentEnvelope, this.#envelope)
     this.#worker = Effect.runForkWith(context)(this.#work)
     this.#worker.addObserver((exit) => this.#ended(exit, this.site.gate.alarm.now))
+  }
+
+  /** The world may have changed while it waited: told to stop, or the breaker is open and this is not the probe. */
+  #beforeStart(limitMillis: number, now: number): Rejected.Reason | undefined {
+    if (this.#envelope !== undefined && Envelope.node(this.#envelope).isStopping) return { _tag: "Draining" }
+    const { breaker, name } = this.site
+    if (breaker === undefined) return undefined
+    this.#leave = breaker.admit(now, limitMillis)
+    if (this.#leave !== undefined) return undefined
+    return { _tag: "BreakerOpen", dependency: name, retryAfterMillis: breaker.closedFor(now) }
+  }
+
+  /** The first token of a streamed answer has come: how long that took says whether calls wait inside the provider. */
+  firstToken(now: number): void {
+    if (this.#phase === "running") this.site.gate.firstToken(this.#startedMillis, now)
   }
 
   ring(now: number): void {
@@ -232,6 +256,9 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
   #stop(cut: Cut, now: number): void {
     this.#cut = cut
     this.#phase = "ending"
+    // What the cut says of the dependency is known now; its end may never come.
+    if (cut === "timeout") this.site.gate.lost(this.#startedMillis, now)
+    this.#tellBreaker(cut === "timeout" ? Outcome.failure : Outcome.ignored, now)
     this.site.gate.alarm.set(this, now + this.site.graceMillis)
     this.#worker?.interruptUnsafe()
   }
@@ -261,18 +288,35 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     this.#recorder.leave()
     const outcome = this.#outcomeOf(exit)
     const truth = outcome._tag === "Throttled" ? (this.#usageOf(exit) ?? zero) : this.#usageOf(exit)
-    gate.leave(this, truth?.tokens, now)
-    if (outcome._tag === "Throttled") {
-      this.#pause(outcome, now)
-      if (this.#phase === "running" && this.#retries.withdraw(1, now)) {
-        this.state = "new"
-        this.#phase = "new"
-        if (this.#enter(now) === undefined) return
-      }
+    if (this.#cut === undefined) gate.learn(outcome, this.#startedMillis, now)
+    gate.settle(this, truth?.tokens, now)
+    this.#tellBreaker(outcome, now)
+    const backInLine = outcome._tag === "Throttled" && this.#throttledAgain(outcome, now)
+    if (!backInLine) {
+      this.#settle(truth, now)
+      if (wasZombie) this.#phase = "done"
+      else this.#finish(this.#cut === undefined ? exit : this.#cutExit())
     }
-    this.#settle(truth, now)
-    if (wasZombie) this.#phase = "done"
-    else this.#finish(this.#cut === undefined ? exit : this.#cutExit())
+    gate.advance(now)
+  }
+
+  #tellBreaker(outcome: Outcome.Outcome, now: number): void {
+    const leave = this.#leave
+    if (leave === undefined) return
+    this.#leave = undefined
+    const moved = this.site.breaker?.record(leave, outcome, now)
+    if (moved === undefined || this.#envelope === undefined) return
+    const at = { atMillis: now, task: this.#envelope.task, node: this.#envelope.id }
+    this.#recorder.emit({ _tag: "BreakerMoved", ...at, dependency: this.site.name, from: moved.from, to: moved.to })
+  }
+
+  /** Pauses the gate and puts the call back in line, if its deadline and the retry budget allow. */
+  #throttledAgain(outcome: Outcome.Outcome & { readonly _tag: "Throttled" }, now: number): boolean {
+    this.#pause(outcome, now)
+    if (this.#phase !== "running" || !this.#retries.withdraw(1, now)) return false
+    this.state = "new"
+    this.#phase = "new"
+    return this.#enter(now) === undefined
   }
 
   /** A throttle pauses the whole gate: never shorter than asked, a little longer so that callers do not come back as one. */

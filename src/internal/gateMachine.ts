@@ -26,8 +26,17 @@ export interface Rate {
   readonly bucket: TokenBucket.TokenBucket
 }
 
+/** A second bound on slots that moves with time: what a breaker lets through after it has closed. */
+export interface Ceiling {
+  /** How many of `limit` may be in flight now. */
+  allowance(limit: number, nowMillis: number): number
+  /** When that grows next by itself. */
+  nextMillis(limit: number, nowMillis: number): number
+}
+
 export interface Machine<T extends Ticket> {
   limit: number
+  readonly ceiling: Ceiling | undefined
   inFlight: number
   readonly rates: ReadonlyArray<Rate>
   readonly line: FairQueue.FairQueue<T>
@@ -51,8 +60,10 @@ export const make = <T extends Ticket>(options: {
   readonly rates: ReadonlyArray<Rate>
   readonly capacity: number
   readonly line: FairQueue.Options
+  readonly ceiling: Ceiling | undefined
 }): Machine<T> => ({
   limit: options.limit,
+  ceiling: options.ceiling,
   inFlight: 0,
   rates: options.rates,
   line: FairQueue.make<T>(options.line),
@@ -63,9 +74,12 @@ export const make = <T extends Ticket>(options: {
 
 const costOf = (rate: Rate, ticket: Ticket): number => (rate.unit === "requests" ? 1 : ticket.tokens)
 
+const slotsNow = <T extends Ticket>(self: Machine<T>, now: number): number =>
+  self.ceiling === undefined ? self.limit : self.ceiling.allowance(self.limit, now)
+
 const fits = <T extends Ticket>(self: Machine<T>, ticket: T, now: number): boolean => {
   if (now < self.pausedUntilMillis) return false
-  if (ticket.needsSlot && self.inFlight >= self.limit) return false
+  if (ticket.needsSlot && self.inFlight >= slotsNow(self, now)) return false
   for (const rate of self.rates) {
     if (!TokenBucket.canTake(rate.bucket, costOf(rate, ticket), now)) return false
   }
@@ -129,6 +143,9 @@ export const wakeAt = <T extends Ticket>(self: Machine<T>, now: number): number 
     const head = line.size === 0 ? undefined : FairQueue.peek(line, now)
     if (head === undefined || (head.needsSlot && self.inFlight >= self.limit)) continue
     let at = Math.max(now, self.pausedUntilMillis)
+    if (head.needsSlot && self.ceiling !== undefined && self.inFlight >= slotsNow(self, now)) {
+      at = Math.max(at, self.ceiling.nextMillis(self.limit, now))
+    }
     for (const rate of self.rates) at = Math.max(at, now + TokenBucket.waitMillis(rate.bucket, costOf(rate, head), now))
     wake = Math.min(wake, at)
   }

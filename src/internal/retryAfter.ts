@@ -98,8 +98,7 @@ const instantOf = (
   second: number
 ): number | undefined => {
   const midnight = new Date(Date.UTC(2000, month, day)).setUTCFullYear(year, month, day)
-  const date = new Date(midnight)
-  if (month < 0 || date.getUTCMonth() !== month || date.getUTCDate() !== day) return undefined
+  if (month < 0 || new Date(midnight).getUTCDate() !== day) return undefined
   if (hour > 23 || minute > 59 || second > 60) return undefined
   return midnight + ((hour * 60 + minute) * 60 + second) * 1000
 }

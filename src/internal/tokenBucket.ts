@@ -131,7 +131,7 @@ const stepped = (bucket: TokenBucket, nowMillis: number): void => {
 }
 
 const setLevel = (bucket: TokenBucket, level: number, nowMillis: number): void => {
-  bucket.base = Math.min(bucket.capacity, level)
+  bucket.base = level
   bucket.baseMillis = nowMillis
 }
 

@@ -338,7 +338,7 @@ describe("breakerState", () => {
 
     it("at most one probe is live and unsettled, late results change nothing, and refusals say when", () => {
       fc.assert(
-        fc.property(policies, fc.array(step, { maxLength: 200 }), (policy, history) => {
+        fc.property(policies, fc.array(step, { maxLength: 200, size: "max" }), (policy, history) => {
           const breaker = harness({ policy, openMillis: 200, probeLeaseMillis: 300 })
           const running: Array<{ readonly ticket: Breaker.Admitted; readonly at: number }> = []
           const settled: Array<Breaker.Admitted> = []
@@ -390,7 +390,8 @@ describe("breakerState", () => {
 
     it("opens by consecutive failures exactly when a plain count says so", () => {
       const outcomes = fc.array(fc.constantFrom<Breaker.Outcome>("success", "failure", "failure", "ignored"), {
-        maxLength: 40
+        maxLength: 40,
+        size: "max"
       })
       fc.assert(
         fc.property(fc.integer({ min: 1, max: 5 }), outcomes, (consecutive, history) => {
@@ -407,7 +408,7 @@ describe("breakerState", () => {
     })
 
     it("opens by rate exactly when the results of the last ten tenths say so", () => {
-      const steps = fc.array(fc.tuple(fc.integer({ min: 0, max: 40 }), fc.boolean()), { maxLength: 60 })
+      const steps = fc.array(fc.tuple(fc.integer({ min: 0, max: 40 }), fc.boolean()), { maxLength: 60, size: "max" })
       fc.assert(
         fc.property(steps, fc.constantFrom(0.2, 0.5, 1), fc.integer({ min: 1, max: 6 }), (history, rate, minimum) => {
           const breaker = harness({ policy: { rate, windowMillis: 100, minimum } })

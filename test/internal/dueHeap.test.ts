@@ -71,7 +71,7 @@ describe("dueHeap", () => {
       fc.record({ act: fc.constant("pop" as const), now: fc.integer({ min: -1, max: 12 }) })
     )
     fc.assert(
-      fc.property(fc.array(step, { maxLength: 200 }), (history) => {
+      fc.property(fc.array(step, { maxLength: 200, size: "max" }), (history) => {
         const heap = DueHeap.make<Waiter>()
         const waiters = [...Array(20).keys()].map(waiter)
         // In order of adding; a stable sort by instant gives the order of popping.

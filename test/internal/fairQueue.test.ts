@@ -51,12 +51,19 @@ describe("fairQueue", () => {
 
     it("agrees with a stable sort whatever the orders", () => {
       fc.assert(
-        fc.property(fc.array(fc.integer({ min: -5, max: 5 }), { maxLength: 200 }), (orders) => {
+        fc.property(fc.array(fc.integer({ min: -5, max: 5 }), { maxLength: 200, size: "max" }), (orders) => {
           const waiters = orders.map((order) => new Waiter(1, { order }))
           const sorted = waiters.toSorted((a, b) => a.order - b.order)
           expect(drain(lineOf(waiters))).toEqual(sorted)
         })
       )
+    })
+
+    it("needs no heap for those that arrive in order", () => {
+      const queue = lineOf(
+        [...Array(100).keys()].map((index) => new Waiter(index % 4, { order: index >> 4, at: index >> 3 }))
+      )
+      for (const line of [...queue.tiers, queue.ages]) expect(line.heap).toEqual([])
     })
 
     it("keeps arrival among equals when an item that was cancelled is offered again", () => {
@@ -95,9 +102,12 @@ describe("fairQueue", () => {
 
     it("are 8 : 4 : 2 : 1 within one largest cost at every step, whatever the costs", () => {
       fc.assert(
-        fc.property(fc.array(fc.integer({ min: 1, max: 1000 }), { minLength: 1, maxLength: 40 }), (costs) => {
-          expect(distances(costs).worst).toBeLessThanOrEqual(Math.max(...costs))
-        }),
+        fc.property(
+          fc.array(fc.integer({ min: 1, max: 1000 }), { minLength: 1, maxLength: 40, size: "max" }),
+          (costs) => {
+            expect(distances(costs).worst).toBeLessThanOrEqual(Math.max(...costs))
+          }
+        ),
         { numRuns: 300 }
       )
     })
@@ -184,6 +194,30 @@ describe("fairQueue", () => {
         FairQueue.offer(queue, new Waiter(FairQueue.take(queue, 0)!.tier, { cost: 1e12 }))
       }
       expect(Math.max(...queue.served)).toBeLessThan(2 ** 42)
+    })
+
+    it("never lack a tier that may go, whatever the weights and the fractions of the costs", () => {
+      const weight = fc.double({ min: 0.1, max: 20, noNaN: true })
+      const costs = fc.array(fc.double({ min: 1, max: 50, noNaN: true }), { minLength: 1, maxLength: 20, size: "max" })
+      fc.assert(
+        fc.property(fc.tuple(weight, weight, weight, weight), costs, (shares, list) => {
+          expect(distances(list, { weights: shares }).worst).toBeLessThanOrEqual(Math.max(...list) * (1 + 1e-6))
+        })
+      )
+      expect(distances([0.1], { weights: [3, 7, 11, 0.3] }).total).toBeCloseTo(40)
+    })
+
+    it("start over when the line has been empty: nothing is owed, and no largest cost is remembered", () => {
+      const queue = make({ ageBoundMillis: Infinity })
+      for (let index = 0; index < 50; index++) FairQueue.offer(queue, new Waiter(3, { cost: 1000 }))
+      expect(drain(queue)).toHaveLength(50)
+      for (let index = 0; index < 30; index++) {
+        FairQueue.offer(queue, new Waiter(0))
+        FairQueue.offer(queue, new Waiter(3))
+      }
+      expect(queue.largestCost).toBe(1)
+      const tiers = [...Array(18).keys()].map(() => FairQueue.take(queue, 0)!.tier)
+      expect(tiers.filter((tier) => tier === 3)).toHaveLength(2)
     })
 
     it("give way to the best tier always when strict", () => {
@@ -302,21 +336,24 @@ describe("fairQueue", () => {
       const held = (queue: FairQueue.FairQueue<Waiter>) =>
         [...queue.tiers, queue.ages].map((line) => line.run.length + line.heap.length)
       fc.assert(
-        fc.property(fc.array(fc.integer({ min: 0, max: 9 }), { minLength: 1, maxLength: 30 }), (orders) => {
-          const queue = make()
-          const waiters = [...Array(2000).keys()].map(
-            (index) => new Waiter(index % 4, { order: orders[index % orders.length]!, at: orders[index % 7] ?? 0 })
-          )
-          for (const waiter of waiters) FairQueue.offer(queue, waiter)
-          for (const waiter of waiters) {
-            FairQueue.cancel(queue, waiter)
-            const lines = held(queue)
-            for (let tier = 0; tier < 4; tier++) {
-              expect(lines[tier]).toBeLessThanOrEqual(2 * FairQueue.sizeOf(queue, tier as FairQueue.Tier) + 64)
+        fc.property(
+          fc.array(fc.integer({ min: 0, max: 9 }), { minLength: 1, maxLength: 30, size: "max" }),
+          (orders) => {
+            const queue = make()
+            const waiters = [...Array(2000).keys()].map(
+              (index) => new Waiter(index % 4, { order: orders[index % orders.length]!, at: orders[index % 7] ?? 0 })
+            )
+            for (const waiter of waiters) FairQueue.offer(queue, waiter)
+            for (const waiter of waiters) {
+              FairQueue.cancel(queue, waiter)
+              const lines = held(queue)
+              for (let tier = 0; tier < 4; tier++) {
+                expect(lines[tier]).toBeLessThanOrEqual(2 * FairQueue.sizeOf(queue, tier as FairQueue.Tier) + 64)
+              }
+              expect(lines[4]).toBeLessThanOrEqual(2 * FairQueue.size(queue) + 64)
             }
-            expect(lines[4]).toBeLessThanOrEqual(2 * FairQueue.size(queue) + 64)
           }
-        }),
+        ),
         { numRuns: 5 }
       )
     })
@@ -336,7 +373,7 @@ describe("fairQueue", () => {
         fc.record({ act: fc.constant("cancel" as const), pick: fc.nat() }),
         fc.record({ act: fc.constant("again" as const), pick: fc.nat() })
       ),
-      { maxLength: 300 }
+      { maxLength: 300, size: "max" }
     )
 
     it("what was offered was taken, was cancelled or waits, each exactly once, in the order promised", () => {

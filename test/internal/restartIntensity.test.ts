@@ -49,7 +49,7 @@ describe("restartIntensity", () => {
   it("allows no more than the intensity in any window of the period, and refuses only when it is used up", () => {
     fc.assert(
       fc.property(
-        fc.array(fc.integer({ min: 0, max: 40 }), { maxLength: 100 }),
+        fc.array(fc.integer({ min: 0, max: 40 }), { maxLength: 100, size: "max" }),
         fc.integer({ min: 0, max: 5 }),
         fc.integer({ min: 1, max: 60 }),
         (gaps, intensity, periodMillis) => {

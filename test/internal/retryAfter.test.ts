@@ -86,6 +86,9 @@ describe("retryAfter", () => {
     const tokens = { "x-ratelimit-remaining-tokens": "12", "x-ratelimit-reset-tokens": "9s" }
     expect(wait({ ...requests, ...tokens })).toBe(4000)
     expect(wait({ ...requests, ...tokens, "x-ratelimit-remaining-tokens": "0" })).toBe(9000)
+    expect(
+      wait({ ...requests, ...tokens, "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1s" })
+    ).toBe(4000)
     expect(wait(tokens)).toBeUndefined()
   })
 
@@ -180,7 +183,7 @@ describe("retryAfter", () => {
     )
     const text = fc.oneof(
       fc.string(),
-      fc.array(pieces, { maxLength: 12 }).map((parts) => parts.join("")),
+      fc.array(pieces, { maxLength: 12, size: "max" }).map((parts) => parts.join("")),
       fc.date({ noInvalidDate: true }).map((date) => date.toUTCString()),
       fc.date({ noInvalidDate: true }).map((date) => date.toISOString())
     )

@@ -55,9 +55,9 @@ const anySteps = fc.array(
   fc.record({
     gap: fc.oneof(fc.constant(0), fc.double({ min: 0, max: 40, noNaN: true }), fc.integer({ min: 0, max: 400 })),
     deposits: fc.nat(30),
-    costs: fc.array(fc.integer({ min: 1, max: 2 }), { maxLength: 6 })
+    costs: fc.array(fc.integer({ min: 1, max: 2 }), { maxLength: 6, size: "max" })
   }),
-  { maxLength: 60 }
+  { maxLength: 60, size: "max" }
 )
 const anyOptions = fc.record({
   ratio: fc.constantFrom(0, 0.1, 0.25, 0.333, 1),
@@ -176,6 +176,13 @@ describe("retryDeposits", () => {
       deposits(state, 100, 10)
       expect(granted(state, 1, 20)).toBe(1)
     }
+  })
+
+  it("a clock that steps back does not bring back what has expired", () => {
+    const state = RetryDeposits.make({ carryOver: true })
+    deposits(state, 1000, 0)
+    expect(RetryDeposits.balance(state, 60_500)).toBe(3)
+    expect(RetryDeposits.balance(state, 30_000)).toBe(3)
   })
 
   it("law: in every window, wherever it begins, retries cost at most max(reserve, ratio × first attempts)", () => {

@@ -233,7 +233,11 @@ describe("tokenBucket", () => {
     const anyGap = fc.double({ min: 0, max: 3000, noNaN: true })
 
     it("no sliding window holds more than rate × window + capacity", () => {
-      const asks = fc.array(fc.tuple(anyGap, fc.integer({ min: 0, max: 30 })), { minLength: 1, maxLength: 60 })
+      const asks = fc.array(fc.tuple(anyGap, fc.integer({ min: 0, max: 30 })), {
+        minLength: 1,
+        maxLength: 60,
+        size: "max"
+      })
       fc.assert(
         fc.property(anyRate, fc.integer({ min: 1, max: 30 }), asks, (rate, capacity, history) => {
           const bucket = make(rate, capacity)
@@ -283,21 +287,25 @@ describe("tokenBucket", () => {
 
     it("taking and refunding leaves the level that would have been", () => {
       fc.assert(
-        fc.property(anyRate, fc.array(fc.tuple(anyGap, fc.nat(20)), { maxLength: 40 }), (rate, history) => {
-          const [asked, left] = [make(rate, 20, 7), make(rate, 20, 7)]
-          let now = 0
-          for (const [gap, cost] of history) {
-            now += gap
-            if (TokenBucket.take(asked, cost, now)) TokenBucket.refund(asked, cost, now)
-            expect(TokenBucket.level(asked, now)).toBeCloseTo(TokenBucket.level(left, now), 8)
+        fc.property(
+          anyRate,
+          fc.array(fc.tuple(anyGap, fc.nat(20)), { maxLength: 40, size: "max" }),
+          (rate, history) => {
+            const [asked, left] = [make(rate, 20, 7), make(rate, 20, 7)]
+            let now = 0
+            for (const [gap, cost] of history) {
+              now += gap
+              if (TokenBucket.take(asked, cost, now)) TokenBucket.refund(asked, cost, now)
+              expect(TokenBucket.level(asked, now)).toBeCloseTo(TokenBucket.level(left, now), 8)
+            }
           }
-        })
+        )
       )
     })
 
     it("reading the level changes nothing", () => {
       fc.assert(
-        fc.property(anyRate, fc.array(anyGap, { maxLength: 50 }), (rate, gaps) => {
+        fc.property(anyRate, fc.array(anyGap, { maxLength: 50, size: "max" }), (rate, gaps) => {
           const [read, unread] = [make(rate, 1e6, 0), make(rate, 1e6, 0)]
           let now = 0
           for (const gap of gaps) TokenBucket.level(read, (now += gap))
