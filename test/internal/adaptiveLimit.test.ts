@@ -238,7 +238,7 @@ describe("adaptiveLimit", () => {
 
     it("takes no median of samples from both sides of a cut", () => {
       const state = seasoned(100)
-      for (let index = 0; index < 9; index++) AdaptiveLimit.firstToken(state, 1000, 1100)
+      for (let index = 0; index < 9; index++) AdaptiveLimit.firstToken(state, 1000, 1090)
       AdaptiveLimit.dropped(state, 1000, 2000)
       AdaptiveLimit.firstToken(state, 2000, 2050)
       expect(state.baseMillis).toBe(100)

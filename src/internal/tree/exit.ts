@@ -19,7 +19,7 @@ export type NodeExit =
 
 /** Why a node was told to stop. */
 export type Stop = "Interrupted" | "Expired" | "CutOff"
-export const stopReasons: Record<Stop, string> = {
+const stopReasons: Record<Stop, string> = {
   Interrupted: "stopped from above",
   Expired: "its deadline passed",
   CutOff: "cut off when the grace of the shutdown ended"
@@ -49,10 +49,10 @@ export const isSpent = (error: unknown): boolean =>
     ? error.reason._tag === "BudgetExceeded" || error.reason._tag === "DeadlineExceeded"
     : GaveUp.isGaveUp(error) && error.reason._tag === "Expired"
 
-export const ranOut = (cause: Cause.Cause<unknown>): boolean => isSpent(errorOf(cause))
+const ranOut = (cause: Cause.Cause<unknown>): boolean => isSpent(errorOf(cause))
 
 /** Names what failed without quoting it: an error's own message may hold a prompt or a key. */
-export const reasonOf = (cause: Cause.Cause<unknown>): string => {
+const reasonOf = (cause: Cause.Cause<unknown>): string => {
   const failure = cause.reasons.find((reason) => reason._tag !== "Interrupt")
   if (failure === undefined) return "interrupted"
   const value: unknown = failure._tag === "Fail" ? failure.error : failure.defect
@@ -82,4 +82,26 @@ export const joined = (name: string, exit: NodeExit): Exit.Exit<unknown, unknown
     case "Interrupted":
       return Exit.fail(GaveUp.make({ _tag: "Stopped", agent: name, why: exit.reason }))
   }
+}
+
+/** How a node ends: from the exit of its last run, why it was stopped, and what it had published. */
+export const exitOf = (
+  run: Exit.Exit<unknown, unknown> | undefined,
+  stop: Stop | undefined,
+  partial: { readonly value: unknown } | undefined
+): NodeExit => {
+  if (run !== undefined && Exit.isSuccess(run) && stop !== "Expired") return { _tag: "Completed", output: run.value }
+  if (stop !== undefined) {
+    const reason = stopReasons[stop]
+    if (partial !== undefined) return { _tag: "Partial", output: partial.value, reason }
+    return stop === "Expired" ? { _tag: "Expired", reason } : { _tag: "Interrupted", reason }
+  }
+  if (run === undefined || Exit.isSuccess(run)) return { _tag: "Interrupted", reason: "never started" }
+  if (Cause.hasInterruptsOnly(run.cause)) {
+    const reason = "interrupted itself"
+    return partial === undefined ? { _tag: "Interrupted", reason } : { _tag: "Partial", output: partial.value, reason }
+  }
+  const reason = reasonOf(run.cause)
+  if (partial !== undefined && ranOut(run.cause)) return { _tag: "Partial", output: partial.value, reason }
+  return { _tag: "Failed", cause: run.cause, reason }
 }

@@ -28,7 +28,7 @@ import { CurrentEnvelope, disown, type Envelope, own, type Seat } from "../envel
 import * as Ledger from "../ledger.ts"
 import { type Child, Children } from "./children.ts"
 import type { Definition } from "./definition.ts"
-import { isFault, type NodeExit, ranOut, reasonOf, type Stop, stopReasons, timedOut } from "./exit.ts"
+import { exitOf, isFault, type NodeExit, type Stop, timedOut } from "./exit.ts"
 import { Place } from "./place.ts"
 import type { Runtime } from "./runtime.ts"
 import type { Task } from "./task.ts"
@@ -366,7 +366,7 @@ export class Node extends Bell implements Seat, Member, Child {
     this.runtime.alarm.unset(this)
     this.#place.giveBack(now)
     this.group?.remove(this)
-    const exit = this.#nodeExit()
+    const exit = exitOf(this.#runExit, this.#stop, this.#extras?.partial)
     Ledger.close(this.account)
     this.#exit = exit
     const { parent } = this
@@ -385,28 +385,6 @@ export class Node extends Bell implements Seat, Member, Child {
     this.#observers = undefined
     if (observers !== undefined) for (const observer of observers) this.runtime.agenda.add(observer, exit)
     if (parent !== undefined) this.runtime.agenda.add(checkEnd, parent)
-  }
-
-  #nodeExit(): NodeExit {
-    const run = this.#runExit
-    if (run !== undefined && Exit.isSuccess(run) && this.#stop !== "Expired")
-      return { _tag: "Completed", output: run.value }
-    const partial = this.#extras?.partial
-    if (this.#stop !== undefined) {
-      const reason = stopReasons[this.#stop]
-      if (partial !== undefined) return { _tag: "Partial", output: partial.value, reason }
-      return this.#stop === "Expired" ? { _tag: "Expired", reason } : { _tag: "Interrupted", reason }
-    }
-    if (run === undefined || Exit.isSuccess(run)) return { _tag: "Interrupted", reason: "never started" }
-    if (Cause.hasInterruptsOnly(run.cause)) {
-      const reason = "interrupted itself"
-      return partial === undefined
-        ? { _tag: "Interrupted", reason }
-        : { _tag: "Partial", output: partial.value, reason }
-    }
-    const reason = reasonOf(run.cause)
-    if (partial !== undefined && ranOut(run.cause)) return { _tag: "Partial", output: partial.value, reason }
-    return { _tag: "Failed", cause: run.cause, reason }
   }
 
   #report(exit: NodeExit, now: number): NodeReport {
