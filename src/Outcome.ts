@@ -60,9 +60,12 @@ export const ignored: Outcome = { _tag: "Ignored" }
  */
 export const throttled = (retryAfter?: Duration.Input): Outcome => ({ _tag: "Throttled", retryAfter })
 
+const tags = new Set(["Success", "Failure", "Throttled", "Ignored"])
+
 /**
  * Learns from an exit without knowing the protocol: success is `Success`, interruption and our own refusals
- * (`Rejected`) are `Ignored`, an error with tag `Throttled` is `Throttled`, all else is `Failure`.
+ * (`Rejected`) are `Ignored`. An error that knows what it means says so with an `outcome` of its own, as those of
+ * `Fault` do; any other is `Failure`.
  *
  * @category constructors
  * @since 0.1.0
@@ -72,7 +75,7 @@ export const fromExit = (exit: Exit.Exit<unknown, unknown>): Outcome => {
   if (Cause.hasInterruptsOnly(exit.cause)) return ignored
   const error = Cause.findErrorOption(exit.cause)
   if (error._tag === "None" || typeof error.value !== "object" || error.value === null) return failure
-  const tagged = error.value as { readonly _tag?: unknown; readonly retryAfter?: Duration.Input }
-  if (tagged._tag === "Rejected") return ignored
-  return tagged._tag === "Throttled" ? throttled(tagged.retryAfter) : failure
+  const { _tag, outcome } = error.value as { readonly _tag?: unknown; readonly outcome?: Outcome }
+  if (_tag === "Rejected") return ignored
+  return typeof outcome === "object" && outcome !== null && tags.has(outcome._tag) ? outcome : failure
 }

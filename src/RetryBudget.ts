@@ -10,7 +10,7 @@
  * `RetryBudget`, with expiring deposits in exact arithmetic.
  *
  * Units: retries; a retry after a time-out costs 2, because the first attempt may still be running downstream. In any
- * `window` retries are at most `max(reserve, ratio x first attempts)`.
+ * `window` that ends with a retry, retries are at most `max(reserve, ratio x first attempts)`.
  *
  * @stability experimental
  * @since 0.1.0
@@ -53,23 +53,24 @@ export interface RetryBudget {
  *
  * **Errors** a `RangeError` for an option out of range.
  *
- * **Example** (A burst is worth the reserve; what is beyond it must be earned)
+ * **Example** (Ten retries for a hundred calls, and not one more)
  *
  * ```ts
  * import * as RetryBudget from "espalier/RetryBudget"
  *
  * const budget = RetryBudget.make()
- * const burst = [1, 2, 3, 4].map(() => budget.withdraw(1, 0))
- * console.log(burst.join(" ")) // => true true true false
- * for (let call = 0; call < 40; call++) budget.deposit(1_000)
- * console.log(budget.withdraw(1, 3_000)) // => true
+ * for (let call = 0; call < 100; call++) budget.deposit(0)
+ * const retries = Array.from({ length: 100 }, () => budget.withdraw(1, 1_000))
+ * console.log(retries.filter(Boolean).length) // => 10
  * ```
  *
  * @category constructors
  * @since 0.1.0
  */
 export const make = (options: Options = {}): RetryBudget => {
+  // A retry comes after its first attempt, so what was earned in the window before it must pay for it.
   const state = RetryDeposits.make({
+    carryOver: true,
     ...(options.ratio === undefined ? {} : { ratio: options.ratio }),
     ...(options.reserve === undefined ? {} : { reserve: options.reserve }),
     ...(options.window === undefined

@@ -28,6 +28,9 @@ export * as Envelope from "./Envelope.ts"
 /** What happened, as data. */
 export * as Event from "./Event.ts"
 
+/** What went wrong downstream, as a typed error, decided once at the edge. */
+export * as Fault from "./Fault.ts"
+
 /** The runtime itself: takes tasks in, runs their trees side by side within bounds, and shuts down in order. */
 export * as Fleet from "./Fleet.ts"
 
@@ -54,6 +57,9 @@ export * as Rejected from "./Rejected.ts"
 
 /** What a tree did, what it cost, and what it could not finish, node by node. */
 export * as Report from "./Report.ts"
+
+/** Tries again, at the one layer that owns retries, and nowhere else. */
+export * as Retry from "./Retry.ts"
 
 /** Lets a fleet retry only a share of its calls. */
 export * as RetryBudget from "./RetryBudget.ts"

@@ -48,8 +48,9 @@ const rows: ReadonlyArray<Row> = [
     pure: true
   },
   { floor: "1 arithmetic", rooms: ["internal/gateMachine"], pure: true },
-  { floor: "2 governors", rooms: ["internal/alarm", "internal/holding"] },
+  { floor: "2 governors", rooms: ["internal/alarm", "internal/holding", "Fault"] },
   { floor: "2 governors", rooms: ["Budget", "Gate", "Breaker", "RetryBudget", "Ladder"] },
+  { floor: "2 governors", rooms: ["Retry"] },
   { floor: "3 one call", rooms: ["internal/call"] },
   { floor: "3 one call", rooms: ["Dependency"] },
   { floor: "4 care", rooms: ["Store"] },

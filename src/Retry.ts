@@ -1,0 +1,143 @@
+/**
+ * Tries again, at the one layer that owns retries, and nowhere else.
+ *
+ * Three layers that each try three times make 27 attempts out of one failure. Here every tree has one owner: elsewhere
+ * this does nothing at all, and a failure goes up at once as the typed error that it is. The owner waits a random time
+ * that grows (full jitter, so that callers do not come back together), never less than it was told to, and withdraws
+ * from the fleet's retry budget. A retry is paid from the same grant and must fit the same deadline; if its wait does
+ * not, the failure is reported now and not then.
+ *
+ * Throttles are not retried here: they belong to the gate, which puts the call back in line. Refusals (`Rejected`) are
+ * tried again only when they say when (`BreakerOpen`).
+ *
+ * Sits around a call or a piece of an agent's work. Units: Effect durations; `times` counts retries, not attempts.
+ *
+ * **Errors** the last failure, untouched.
+ *
+ * Follows the AWS builders' library on time-outs, retries and back-off with jitter.
+ *
+ * @stability experimental
+ * @since 0.1.0
+ */
+import * as Clock from "effect/Clock"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Random from "effect/Random"
+import * as Schedule from "effect/Schedule"
+import { nowUnsafe } from "./Deadline.ts"
+import * as GaveUp from "./GaveUp.ts"
+import { Envelope, of } from "./internal/envelope.ts"
+import { finite, integer } from "./internal/number.ts"
+import * as Rejected from "./Rejected.ts"
+import { CurrentRetryBudget } from "./RetryBudget.ts"
+
+/**
+ * - `times`: retries after the first attempt; default 3, from 0 to 100.
+ * - `base`, `cap`: the first wait is between 0 and `base` (default 200 milliseconds), and doubles up to `cap` (default 10
+ *   seconds).
+ * - `while`: which failures to try again; default those that say so (`isRetryable`), `GaveUp` with `TimedOut`, and
+ *   refusals that say when.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Options<E> {
+  readonly times?: number
+  readonly base?: Duration.Input
+  readonly cap?: Duration.Input
+  readonly while?: (error: E) => boolean
+}
+
+const timedOut = (error: unknown): boolean => GaveUp.isGaveUp(error) && error.reason._tag === "TimedOut"
+
+/** How long an error asks to stay away, in milliseconds; 0 when it does not. */
+const askedMillis = (error: unknown): number => {
+  if (Rejected.isRejected(error)) return error.retryAfter === undefined ? 0 : Duration.toMillis(error.retryAfter)
+  const asked = typeof error === "object" && error !== null && "retryAfterMillis" in error ? error.retryAfterMillis : 0
+  return typeof asked === "number" && asked > 0 ? asked : 0
+}
+
+/**
+ * Whether a failure is worth another attempt by default.
+ *
+ * @category predicates
+ * @since 0.1.0
+ */
+export const isRetryable = (error: unknown): boolean => {
+  if (Rejected.isRejected(error)) return error.reason._tag === "BreakerOpen"
+  if (timedOut(error)) return true
+  return typeof error === "object" && error !== null && "isRetryable" in error && error.isRetryable === true
+}
+
+/**
+ * Runs an effect, and runs it again after a failure if this layer owns retries.
+ *
+ * **Errors** a `RangeError` for an option out of range.
+ *
+ * **Example** (The root agent owns retries)
+ *
+ * ```ts
+ * import { Effect, Schema } from "effect"
+ * import * as Agent from "espalier/Agent"
+ * import * as Fault from "espalier/Fault"
+ * import * as Fleet from "espalier/Fleet"
+ * import * as Retry from "espalier/Retry"
+ *
+ * let attempts = 0
+ * const flaky = Effect.suspend(() =>
+ *   ++attempts < 3 ? Effect.fail(Fault.disconnected("crm")) : Effect.succeed("there")
+ * )
+ * const Root = Agent.make("Root", {
+ *   input: Schema.Void,
+ *   output: Schema.String,
+ *   run: () => Retry.owned(flaky, { base: "1 millis" })
+ * })
+ * const { output } = await Effect.runPromise(Fleet.run(Root, undefined).pipe(Effect.provide(Fleet.layer())))
+ * console.log(output, attempts) // => there 3
+ * ```
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const owned = <A, E, R>(self: Effect.Effect<A, E, R>, options: Options<E> = {}): Effect.Effect<A, E, R> => {
+  const times = integer("Retry.owned: times", options.times ?? 3, 0, 100)
+  const base = Duration.fromInputUnsafe(options.base ?? "200 millis")
+  const capMillis = finite(
+    "Retry.owned: cap",
+    Duration.toMillis(Duration.fromInputUnsafe(options.cap ?? "10 seconds")),
+    0
+  )
+  const worthIt = options.while ?? isRetryable
+  return Effect.withFiber((fiber) => {
+    const envelope = of(fiber)
+    if (envelope !== undefined && !envelope.mayRetry) return self
+    const clock = fiber.getRef(Clock.Clock)
+    const budget = fiber.getRef(CurrentRetryBudget)
+    // The wait is decided before it is known to fit, so that "too late" and "not affordable" end the retries alike.
+    const schedule = Schedule.exponential(base).pipe(
+      Schedule.setInputType<E>(),
+      Schedule.modifyDelay(({ duration, input }) =>
+        Effect.map(Random.next, (random) => {
+          const jittered = random * Math.min(capMillis, Duration.toMillis(duration))
+          return Duration.millis(Math.max(jittered, askedMillis(input) * (1.1 + 0.15 * random)))
+        })
+      ),
+      Schedule.while(({ input, duration }) =>
+        Effect.sync(() => {
+          if (!worthIt(input)) return false
+          const now = nowUnsafe(clock)
+          if (envelope !== undefined && now + Duration.toMillis(duration) >= envelope.deadline) return false
+          if (!budget.withdraw(timedOut(input) ? 2 : 1, now)) return false
+          count(envelope)
+          return true
+        })
+      ),
+      Schedule.upTo({ times })
+    )
+    return Effect.retry(self, schedule)
+  })
+}
+
+const count = (envelope: Envelope | undefined): void => {
+  if (envelope !== undefined) Envelope.recorder(envelope).retries++
+}
