@@ -167,13 +167,15 @@ export interface Snapshot {
 }
 
 /**
- * What a shutdown cut off, by name.
+ * What a shutdown cut off, by name; `deaf` are tasks that had not ended 5 seconds after that, because their code ignores
+ * interruption.
  *
  * @category models
  * @since 0.1.0
  */
 export interface Drained {
   readonly cutOff: ReadonlyArray<NodeReport>
+  readonly deaf: ReadonlyArray<string>
 }
 
 /**
@@ -396,14 +398,19 @@ const shutDown = (desk: Desk, grace: Duration.Duration): Effect.Effect<Drained> 
     const allEnded = Effect.suspend(() =>
       Effect.forEach([...live], (submission) => handleOf(submission, "").await, { discard: true })
     )
+    // Code that ignores interruption is not waited for without end: it is named, and the process may go.
     const cut = Effect.suspend(() => {
       for (const submission of live) submission.stop("CutOff")
-      return allEnded
+      return Effect.timeoutOrElse(allEnded, { duration: cutOffPatience, orElse: () => Effect.void })
     })
     return Effect.map(Effect.timeoutOrElse(allEnded, { duration: grace, orElse: () => cut }), () => ({
-      cutOff: [...runtime.cutOff]
+      cutOff: [...runtime.cutOff],
+      deaf: [...live].map((submission) => submission.id)
     }))
   })
+
+/** How long a shutdown waits for what it has cut off. */
+const cutOffPatience = Duration.seconds(5)
 
 /**
  * A fleet that lives as long as the layer; when the layer closes it is drained.

@@ -7,6 +7,7 @@ import * as Rejected from "../Rejected.ts"
 import type { Spend } from "../Spend.ts"
 import { Envelope } from "./envelope.ts"
 import * as Ledger from "./ledger.ts"
+import type { Recorder } from "./recorder.ts"
 
 /** The account of an envelope; only the ledger's floor knows what it is. */
 export const accountOf = (envelope: Envelope): Ledger.Account => Envelope.account(envelope) as Ledger.Account
@@ -20,7 +21,7 @@ export const take = (envelope: Envelope, amount: Spend): Ledger.Hold | Rejected.
 /** Replaces a hold by the truth; an unknown truth (`undefined`) is charged at the hold. */
 export const settle = (envelope: Envelope, hold: Ledger.Hold, truth: Spend | undefined, nowMillis: number): void => {
   const recorder = Envelope.recorder(envelope)
-  if (hold.settled) return
+  if (hold.settled || hold.account.closed) return
   if (truth === undefined && (hold.tokens > 0 || hold.microDollars > 0)) recorder.estimated++
   const charged = truth ?? { tokens: hold.tokens, microDollars: hold.microDollars }
   recorder.spentTokens += charged.tokens ?? 0
@@ -48,4 +49,13 @@ export const remaining = (envelope: Envelope): Spend => {
     ...(tokens === Infinity ? {} : { tokens }),
     ...(microDollars === Infinity ? {} : { microDollars })
   }
+}
+
+/** Closes an account; what calls that outlive it had held is charged and counted as estimated. */
+export const close = (account: Ledger.Account, recorder: Recorder): void => {
+  const { tokens, microDollars } = Ledger.close(account)
+  if (tokens === 0 && microDollars === 0) return
+  recorder.estimated++
+  recorder.spentTokens += tokens
+  recorder.spentMicroDollars += microDollars
 }

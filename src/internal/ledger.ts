@@ -202,6 +202,8 @@ export const settle = (self: Hold, truth: Spend): Amount | undefined => {
   if (self.settled) return undefined
   self.settled = true
   const { account } = self
+  // A call that outlives its node: its hold was charged when the account closed.
+  if (account.closed) return undefined
   const excess = { tokens: 0, microDollars: 0 }
   for (const unit of units) {
     const used = truth[unit] ?? 0
@@ -218,18 +220,32 @@ export const settle = (self: Hold, truth: Spend): Amount | undefined => {
   return excess
 }
 
-/** Ends an account: the reserve and what is left of the grant go back to where they came from, once. */
-export const close = (self: Account): void => {
-  if (self.closed) return
+/**
+ * Ends an account: the reserve and what is left of the grant go back to where they came from, once. Holds that are still
+ * open (of calls that outlive their node) are charged, for nobody will be there to settle them.
+ *
+ * @returns what was charged for open holds
+ */
+export const close = (self: Account): Amount => {
+  const charged = { tokens: 0, microDollars: 0 }
+  if (self.closed) return charged
   if (self.reserve !== undefined) settle(self.reserve, { tokens: 0, microDollars: 0 })
+  for (const unit of units) {
+    charged[unit] = self[unit].held
+    book(self, unit, "held", -charged[unit])
+    book(self, unit, "spent", charged[unit])
+  }
+  self.ownTokens += charged.tokens
+  self.ownMicroDollars += charged.microDollars
   self.closed = true
-  if (self.parent === undefined) return
+  if (self.parent === undefined) return charged
   for (const unit of units) {
     const { granted, spent } = self[unit]
     if (granted === Infinity) continue
     book(self.parent, unit, "delegated", -granted)
     book(self.parent, unit, "spent", spent)
   }
+  return charged
 }
 
 /** Whether the books of one account balance: no column negative, and the columns add up to the grant. */

@@ -24,7 +24,8 @@ import type { NodeReport } from "../../Report.ts"
 import { Group, type Member } from "../../Supervisor.ts"
 import { Bell } from "../alarm.ts"
 import { CurrentEnvelope, disown, type Envelope, own, type Seat } from "../envelope.ts"
-import * as Ledger from "../ledger.ts"
+import * as holding from "../holding.ts"
+import type * as Ledger from "../ledger.ts"
 import { type Child, Children } from "./children.ts"
 import type { Definition } from "./definition.ts"
 import { exitOf, isFault, type NodeExit, type Stop, timedOut } from "./exit.ts"
@@ -366,7 +367,7 @@ export class Node extends Bell implements Seat, Member, Child {
     this.#place.giveBack(now)
     this.group?.remove(this)
     const exit = exitOf(this.#runExit, this.#stop, this.#extras?.partial)
-    Ledger.close(this.account)
+    holding.close(this.account, this.task.recorder)
     this.#exit = exit
     const { parent } = this
     this.task.ended[exit._tag]++
