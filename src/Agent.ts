@@ -162,6 +162,7 @@ export const make = <
     output: options.output,
     definition: {
       name,
+      layer: `agent ${name}`,
       decode: decoder(options.input),
       run: options.run as Definition["run"],
       verify: options.verify as Definition["verify"],

@@ -28,16 +28,19 @@ import * as Effect from "effect/Effect"
 import type * as Exit from "effect/Exit"
 import * as Layer from "effect/Layer"
 import * as Random from "effect/Random"
+import * as Stream from "effect/Stream"
 import * as Breaker from "./Breaker.ts"
 import * as Gate from "./Gate.ts"
 import type { GaveUp } from "./GaveUp.ts"
 import * as callMachine from "./internal/call.ts"
-import { of } from "./internal/envelope.ts"
+import * as CommonFailure from "./internal/commonFailure.ts"
+import { Envelope, of } from "./internal/envelope.ts"
 import { Recorder } from "./internal/recorder.ts"
 import * as RetryAfter from "./internal/retryAfter.ts"
 import * as Outcome from "./Outcome.ts"
 import type { Rate } from "./Rate.ts"
-import { make as makeRejected, type Rejected } from "./Rejected.ts"
+import { isRejected, make as makeRejected, type Rejected } from "./Rejected.ts"
+import * as Retry from "./Retry.ts"
 import { CurrentRetryBudget } from "./RetryBudget.ts"
 import * as Spend from "./Spend.ts"
 
@@ -76,6 +79,8 @@ export interface Options extends Gate.Options {
  *   as estimated. A throttled answer is taken to have cost nothing.
  * - `estimate`: how long it takes at least; refused at once when less time than that is left. Default 0.
  * - `timeout`, `classify`: in the place of the dependency's.
+ * - `operation`: what it does, in a word; names it when it fails for many. Default `"call"`.
+ * - `retry`: how often and how long to wait, where calls own retries (`retryOwner: "call"` of the fleet).
  *
  * @category models
  * @since 0.1.0
@@ -83,6 +88,8 @@ export interface Options extends Gate.Options {
 export interface CallOptions<A, E> extends Spend.Spend {
   readonly usage?: (exit: Exit.Exit<A, E>) => Spend.Spend | undefined
   readonly estimate?: Duration.Input
+  readonly operation?: string
+  readonly retry?: Retry.Options<E | Rejected | GaveUp>
   readonly timeout?: Duration.Input
   readonly classify?: (exit: Exit.Exit<A, E>) => Outcome.Outcome
 }
@@ -142,6 +149,15 @@ export interface ServiceClass<Self, Name extends string> extends Context.Service
     options?: CallOptions<A, E>
   ) => Effect.Effect<A, E | Rejected | GaveUp, R | Self>
   readonly snapshot: Effect.Effect<Snapshot, never, Self>
+  /**
+   * Runs a stream of plain jobs through the dependency, without a tree: a full line makes the producer wait, failures go
+   * to a sink with their reason, and nothing stops the rest. Outside a fleet the dependency must be `standalone`.
+   */
+  readonly process: <I, SE, SR, A, E, R, R2 = never>(
+    stream: Stream.Stream<I, SE, SR>,
+    handle: (item: I) => Effect.Effect<A, E, R>,
+    options?: ProcessOptions<I, A, E, R2>
+  ) => Effect.Effect<Processed, SE, SR | R | R2 | Self>
   readonly override: (act: Breaker.Override) => Effect.Effect<Breaker.Transition | undefined, never, Self>
   readonly reconfigure: (change: Reconfiguration) => Effect.Effect<void, never, Self>
 }
@@ -167,11 +183,12 @@ export const make = Effect.fnUntraced(function* (name: string, options: Options)
   const gate = yield* Gate.make(options, breaker)
   const site: callMachine.Site = {
     name,
+    layer: `call ${name}`,
     gate,
     breaker,
     timeoutMillis: millisOf(`Dependency ${name}: timeout`, options.timeout ?? "60 seconds"),
     graceMillis: millisOf(`Dependency ${name}: grace`, options.grace ?? "5 seconds"),
-    recorder: new Recorder("standalone", () => {}),
+    recorder: new Recorder("standalone", () => {}, "nobody", CommonFailure.make()),
     random: nextDouble,
     classify: options.classify ?? Outcome.fromExit
   }
@@ -201,6 +218,7 @@ const callWith = <A, E, R>(
 ): Effect.Effect<A, E | Rejected | GaveUp, R> => {
   Spend.make(options, `${site.name}.call`)
   const request: callMachine.Request<A, E> = {
+    operation: options.operation ?? "call",
     bound: options,
     needsMillis: options.estimate === undefined ? 0 : millisOf(`${site.name}.call: estimate`, options.estimate),
     timeoutMillis:
@@ -233,9 +251,76 @@ const callWith = <A, E, R>(
       call.begin(now)
       return call.cancel
     })
-    return lender === undefined ? run : lender.loan.withPermits(1)(run)
+    const once = lender === undefined ? run : lender.loan.withPermits(1)(run)
+    if (envelope === undefined || Envelope.recorder(envelope).retryOwner !== "call") return once
+    return Retry.retrying(
+      once,
+      Retry.policyOf(`${site.name}.call: retry`, options.retry ?? {}),
+      envelope,
+      `call ${site.name}`
+    )
   })
 }
+
+/**
+ * What came of a pipeline: items that went through, and items that were handed to the sink.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Processed {
+  readonly done: number
+  readonly failed: number
+}
+
+/**
+ * - `onFailure`: the sink; gets each item that failed or was refused, with its error. Default: it is only counted.
+ * - `call`: what each item's call needs; see {@link CallOptions}.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface ProcessOptions<I, A, E, R> {
+  readonly onFailure?: (item: I, error: E | Rejected | GaveUp) => Effect.Effect<unknown, never, R>
+  readonly call?: (item: I) => CallOptions<A, E>
+}
+
+/** What can run or wait at once; enough to keep the gate busy, and no more in memory. */
+const roomOf = (options: Options): number => {
+  const slots = options.limit._tag === "Fixed" ? options.limit.limit : options.limit.maximum
+  return slots + Math.min(slots, options.queue ?? 1_000)
+}
+
+/** How long a producer looks away when others have filled the line. */
+const lineFullPause = Duration.millis(50)
+
+const processWith = <I, SE, SR, A, E, R, R2 = never>(
+  dependency: Dependency,
+  room: number,
+  stream: Stream.Stream<I, SE, SR>,
+  handle: (item: I) => Effect.Effect<A, E, R>,
+  options: ProcessOptions<I, A, E, R2>
+): Effect.Effect<Processed, SE, SR | R | R2> =>
+  Effect.suspend(() => {
+    let done = 0
+    let failed = 0
+    const one = (item: I): Effect.Effect<void, never, R | R2> =>
+      Effect.matchEffect(dependency.call(handle(item), options.call?.(item) ?? {}), {
+        onSuccess: () => Effect.sync(() => void done++),
+        onFailure: (error) => {
+          if (isRejected(error) && error.reason._tag === "QueueFull") {
+            return Effect.andThen(Effect.sleep(lineFullPause), one(item))
+          }
+          failed++
+          return Effect.asVoid(options.onFailure?.(item, error) ?? Effect.void)
+        }
+      })
+    // As many items are out of the stream as can run or wait; the producer waits for the rest.
+    return Effect.map(Stream.runDrain(Stream.mapEffect(stream, one, { concurrency: room, unordered: true })), () => ({
+      done,
+      failed
+    }))
+  })
 
 /**
  * Declares a dependency as a service: `class Crm extends Dependency.Service<Crm>()("crm", { … }) {}`.
@@ -282,6 +367,12 @@ export const Service =
       call: <A, E, R>(effect: Effect.Effect<A, E, R>, callOptions?: CallOptions<A, E>) =>
         Effect.flatMap(tag, (dependency) => dependency.call(effect, callOptions)),
       snapshot: Effect.flatMap(tag, (dependency) => dependency.snapshot),
+      process: <I, SE, SR, A, E, R, R2 = never>(
+        stream: Stream.Stream<I, SE, SR>,
+        handle: (item: I) => Effect.Effect<A, E, R>,
+        processOptions: ProcessOptions<I, A, E, R2> = {}
+      ) =>
+        Effect.flatMap(tag, (dependency) => processWith(dependency, roomOf(options), stream, handle, processOptions)),
       override: (act: Breaker.Override) => Effect.flatMap(tag, (dependency) => dependency.override(act)),
       reconfigure: (change: Reconfiguration) => Effect.flatMap(tag, (dependency) => dependency.reconfigure(change))
     }) as unknown as ServiceClass<Self, Name>
@@ -318,5 +409,20 @@ export const advise = (header: (name: string) => string | undefined): Effect.Eff
       const unit = name === "requests" ? "requests" : name === "tokens" ? "tokens" : undefined
       if (unit !== undefined && remaining !== undefined) gate.advise(unit, remaining, resetMillis, gate.alarm.now)
     }
+    return Effect.void
+  })
+
+/**
+ * Says from inside a call that a request goes out on the wire; `key` tells requests apart (its method, path and a hash of
+ * its body). The same request twice within one call means that a layer below the owner retries: it is counted in the
+ * retry tree and told as an event.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const sent = (key: string): Effect.Effect<void> =>
+  Effect.withFiber((fiber) => {
+    const call = fiber.getRef(callMachine.CurrentCall)
+    if (call !== undefined) call.sent(key, call.site.gate.alarm.now)
     return Effect.void
   })

@@ -58,6 +58,9 @@ const node = { atMillis: Schema.Finite, task: Schema.String, node: Schema.String
  * - `Overdrawn`: a call used more than it had held; the excess was booked and charged upwards, and the node stopped.
  * - `Throttled`: a dependency asked for less; its gate is paused for `pausedMillis`.
  * - `BreakerMoved`: a dependency's breaker opened, closed, or was moved by an operator.
+ * - `CommonFailure`: one operation fails for many: what it is, and which share of all failures of the last minute it
+ *   explains.
+ * - `LayerRetried`: a warning: below the layer that owns retries the same request was sent again within one call.
  * - `Zombie`: a call did not stop when interrupted; it keeps its slot until it really ends.
  * - `Draining`, `CutOff`: a shutdown began; a node was cut off when its grace ended.
  *
@@ -86,6 +89,20 @@ export const Event = Schema.Union([
   Schema.TaggedStruct("Overdrawn", { ...node, tokens: Schema.Int, microDollars: Schema.Int }),
   Schema.TaggedStruct("Throttled", { ...node, dependency: Schema.String, pausedMillis: Schema.Finite }),
   Schema.TaggedStruct("BreakerMoved", { ...node, dependency: Schema.String, from: Schema.String, to: Schema.String }),
+  Schema.TaggedStruct("CommonFailure", {
+    ...node,
+    dependency: Schema.String,
+    operation: Schema.String,
+    kind: Schema.String,
+    failures: Schema.Int,
+    share: Schema.Finite
+  }),
+  Schema.TaggedStruct("LayerRetried", {
+    ...node,
+    dependency: Schema.String,
+    operation: Schema.String,
+    times: Schema.Int
+  }),
   Schema.TaggedStruct("Zombie", { ...node, dependency: Schema.String }),
   Schema.TaggedStruct("Draining", { atMillis: Schema.Finite, live: Schema.Int }),
   Schema.TaggedStruct("CutOff", { ...node, agent: Schema.String })

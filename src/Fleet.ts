@@ -33,6 +33,7 @@ import type { Event } from "./Event.ts"
 import * as Gate from "./Gate.ts"
 import type { GaveUp } from "./GaveUp.ts"
 import * as alarm from "./internal/alarm.ts"
+import * as CommonFailure from "./internal/commonFailure.ts"
 import { of } from "./internal/envelope.ts"
 import * as Ledger from "./internal/ledger.ts"
 import { integer } from "./internal/number.ts"
@@ -57,6 +58,9 @@ import * as Spend from "./Spend.ts"
  *   100, `spawnBurst` 200: bounds of each tree. A runaway plan meets one of them within seconds; a task may ask for
  *   tighter ones.
  * - `retries`: the retry budget of the fleet.
+ * - `retryOwner`: the one layer that tries again; everybody else fails at once. `"orchestrator"` (default): the root agent
+ *   of a task, for its own work (`Retry.owned`) and for its children as wholes. `"agent"`: every agent, for its own work.
+ *   `"call"`: every governed call. `"nobody"`.
  * - `grace`: how long a shutdown lets go before it cuts off; default 10 seconds.
  *
  * @category models
@@ -68,6 +72,7 @@ export interface Options extends Spend.Spend, Partial<Bounds> {
   readonly queue?: number
   readonly deferred?: number
   readonly retries?: RetryBudget.Options
+  readonly retryOwner?: "orchestrator" | "agent" | "call" | "nobody"
   readonly grace?: Duration.Input
 }
 
@@ -217,6 +222,8 @@ const make = Effect.fnUntraced(function* (options: Options) {
     agenda: new Agenda(context, clock),
     account: Ledger.open("fleet", Spend.make(options, where)),
     retries: RetryBudget.make(options.retries),
+    retryOwner: options.retryOwner ?? "orchestrator",
+    failures: CommonFailure.make(),
     context,
     random: () => random.nextDoubleUnsafe(),
     emit: (event) => {

@@ -43,8 +43,22 @@ export const NodeReport = Schema.Struct({
 export interface NodeReport extends Schema.Schema.Type<typeof NodeReport> {}
 
 /**
+ * What one layer tried: first attempts, further ones, and how many attempts that makes of one (`factor`).
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export const RetryLayer = Schema.Struct({
+  layer: Schema.String,
+  first: Schema.Int,
+  again: Schema.Int,
+  factor: Schema.Finite
+})
+
+/**
  * The report of one task.
  *
+ * - `retryTree`: what each layer tried again, from the agents down to the wire.
  * - `granted` (absent = unlimited), `subtree`: the budget of the task and what the whole tree spent of it.
  * - `ended`: nodes by how they ended; they add up to `nodes`.
  * - `calls`: governed calls that ran; `throttled`: answers that asked for less; `estimated`: calls of which the truth
@@ -74,6 +88,7 @@ export const Report = Schema.Struct({
   maxInFlight: Schema.Int,
   maxDepth: Schema.Int,
   millis: Schema.Finite,
+  retryTree: Schema.Array(RetryLayer),
   unfinished: Schema.Array(NodeReport),
   nodeReports: Schema.Array(NodeReport),
   omitted: Schema.Int
@@ -112,4 +127,18 @@ export const format = (self: Report): string => {
     lines.push(`  ${count} x ${reason}`)
   if (self.omitted > 0) lines.push(`  (${self.omitted} nodes not listed)`)
   return lines.join("\n")
+}
+
+/**
+ * Renders the retry tree: each layer with its attempts, and what they multiply to if the layers stand on each other.
+ *
+ * @category formatting
+ * @since 0.1.0
+ */
+export const formatRetryTree = (self: Report): string => {
+  const lines = self.retryTree.map(
+    ({ layer, first, again, factor }) => `  ${layer}: ${first} first, ${again} again, x ${factor.toFixed(2)}`
+  )
+  const product = self.retryTree.reduce((all, { factor }) => all * factor, 1)
+  return [`retries of ${self.task}: at most x ${product.toFixed(2)} attempts`, ...lines].join("\n")
 }

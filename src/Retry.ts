@@ -26,6 +26,7 @@ import * as Random from "effect/Random"
 import * as Schedule from "effect/Schedule"
 import { nowUnsafe } from "./Deadline.ts"
 import * as GaveUp from "./GaveUp.ts"
+import * as Attempts from "./internal/attempts.ts"
 import { Envelope, of } from "./internal/envelope.ts"
 import { finite, integer } from "./internal/number.ts"
 import * as Rejected from "./Rejected.ts"
@@ -100,44 +101,81 @@ export const isRetryable = (error: unknown): boolean => {
  * @since 0.1.0
  */
 export const owned = <A, E, R>(self: Effect.Effect<A, E, R>, options: Options<E> = {}): Effect.Effect<A, E, R> => {
-  const times = integer("Retry.owned: times", options.times ?? 3, 0, 100)
-  const base = Duration.fromInputUnsafe(options.base ?? "200 millis")
-  const capMillis = finite(
-    "Retry.owned: cap",
-    Duration.toMillis(Duration.fromInputUnsafe(options.cap ?? "10 seconds")),
-    0
-  )
-  const worthIt = options.while ?? isRetryable
+  const policy = policyOf("Retry.owned", options)
   return Effect.withFiber((fiber) => {
     const envelope = of(fiber)
-    if (envelope !== undefined && !envelope.mayRetry) return self
+    return envelope !== undefined && !envelope.mayRetry ? self : retrying(self, policy, envelope, "work")
+  })
+}
+
+/**
+ * Checked options.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Policy<E> {
+  readonly times: number
+  readonly base: Duration.Duration
+  readonly capMillis: number
+  readonly while: (error: E) => boolean
+}
+
+/**
+ * Checks options; `where` names the caller in errors.
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const policyOf = <E>(where: string, options: Options<E>): Policy<E> => ({
+  times: integer(`${where}: times`, options.times ?? 3, 0, 100),
+  base: Duration.fromInputUnsafe(options.base ?? "200 millis"),
+  capMillis: finite(`${where}: cap`, Duration.toMillis(Duration.fromInputUnsafe(options.cap ?? "10 seconds")), 0),
+  while: options.while ?? isRetryable
+})
+
+/**
+ * Tries again without asking who owns retries; for the owner itself. `layer` names it in the retry tree.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const retrying = <A, E, R>(
+  self: Effect.Effect<A, E, R>,
+  policy: Policy<E>,
+  envelope: Envelope | undefined,
+  layer: string
+): Effect.Effect<A, E, R> =>
+  Effect.withFiber((fiber) => {
     const clock = fiber.getRef(Clock.Clock)
     const budget = fiber.getRef(CurrentRetryBudget)
-    // The wait is decided before it is known to fit, so that "too late" and "not affordable" end the retries alike.
-    const schedule = Schedule.exponential(base).pipe(
+    if (envelope !== undefined) Attempts.first(Envelope.recorder(envelope).attempts, layer)
+    const schedule = Schedule.exponential(policy.base).pipe(
       Schedule.setInputType<E>(),
       Schedule.modifyDelay(({ duration, input }) =>
         Effect.map(Random.next, (random) => {
-          const jittered = random * Math.min(capMillis, Duration.toMillis(duration))
+          const jittered = random * Math.min(policy.capMillis, Duration.toMillis(duration))
           return Duration.millis(Math.max(jittered, askedMillis(input) * (1.1 + 0.15 * random)))
         })
       ),
       Schedule.while(({ input, duration }) =>
         Effect.sync(() => {
-          if (!worthIt(input)) return false
+          if (!policy.while(input)) return false
           const now = nowUnsafe(clock)
           if (envelope !== undefined && now + Duration.toMillis(duration) >= envelope.deadline) return false
           if (!budget.withdraw(timedOut(input) ? 2 : 1, now)) return false
-          count(envelope)
+          count(envelope, layer)
           return true
         })
       ),
-      Schedule.upTo({ times })
+      Schedule.upTo({ times: policy.times })
     )
     return Effect.retry(self, schedule)
   })
-}
 
-const count = (envelope: Envelope | undefined): void => {
-  if (envelope !== undefined) Envelope.recorder(envelope).retries++
+const count = (envelope: Envelope | undefined, layer: string): void => {
+  if (envelope === undefined) return
+  const recorder = Envelope.recorder(envelope)
+  recorder.retries++
+  Attempts.again(recorder.attempts, layer)
 }

@@ -13,6 +13,7 @@
  *
  * @internal
  */
+import * as Cause from "effect/Cause"
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
@@ -28,6 +29,8 @@ import * as Rejected from "../Rejected.ts"
 import type { RetryBudget } from "../RetryBudget.ts"
 import { type Spend, zero } from "../Spend.ts"
 import { Bell } from "./alarm.ts"
+import * as Attempts from "./attempts.ts"
+import { note } from "./commonFailure.ts"
 import { CurrentEnvelope, Envelope } from "./envelope.ts"
 import * as holding from "./holding.ts"
 import type { Hold } from "./ledger.ts"
@@ -36,6 +39,8 @@ import type { Recorder } from "./recorder.ts"
 /** A dependency at run time. */
 export interface Site {
   readonly name: string
+  /** Its name among the layers that try again. */
+  readonly layer: string
   readonly gate: Gate.Gate
   readonly breaker: Breaker | undefined
   readonly timeoutMillis: number
@@ -46,6 +51,7 @@ export interface Site {
 }
 
 export interface Request<A, E> {
+  readonly operation: string
   readonly bound: Spend
   readonly needsMillis: number
   readonly timeoutMillis: number
@@ -104,6 +110,7 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
   #cut: Cut | undefined
   #throttles = 0
   #loan: Semaphore.Semaphore | undefined
+  #sent: Map<string, number> | undefined
 
   constructor(
     site: Site,
@@ -123,12 +130,12 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     this.tier = envelope?.priority ?? 3
     this.tokens = request.bound.tokens ?? 0
     this.cost = Gate.costOf(site.gate, this.tokens)
-    this.order = now
     this.enqueuedMillis = now
     this.needsSlot = !reenters
     this.#envelope = envelope
     this.#deadline = envelope?.deadline ?? never
     this.#recorder = envelope === undefined ? site.recorder : Envelope.recorder(envelope)
+    this.order = orderOf(this.#recorder, this.#deadline)
     this.#request = request
     this.#work = work
     this.#context = context
@@ -153,7 +160,10 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
       this.#hold = hold
     }
     const refusal = this.#whileOpen(now) ?? this.#enter(now)
-    if (refusal === undefined) return this.#retries.deposit(now)
+    if (refusal === undefined) {
+      Attempts.first(this.#recorder.attempts, this.site.layer)
+      return this.#retries.deposit(now)
+    }
     this.#settle(zero, now)
     this.#refuse(refusal)
   }
@@ -291,6 +301,7 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     if (this.#cut === undefined) gate.learn(outcome, this.#startedMillis, now)
     gate.settle(this, truth?.tokens, now)
     this.#tellBreaker(outcome, now)
+    if (outcome._tag === "Failure") this.#nameFailure(exit, now)
     const backInLine = outcome._tag === "Throttled" && this.#throttledAgain(outcome, now)
     if (!backInLine) {
       this.#settle(truth, now)
@@ -316,7 +327,34 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     if (this.#phase !== "running" || !this.#retries.withdraw(1, now)) return false
     this.state = "new"
     this.#phase = "new"
-    return this.#enter(now) === undefined
+    if (this.#enter(now) !== undefined) return false
+    Attempts.again(this.#recorder.attempts, this.site.layer)
+    return true
+  }
+
+  /** What fails for many is named once, by what it is and not by what it said. */
+  #nameFailure(exit: Exit.Exit<A, E>, now: number): void {
+    if (this.#envelope === undefined) return
+    const { operation } = this.#request
+    const kind = this.#cut === "timeout" ? "TimedOut" : kindOf(exit)
+    const found = note(this.#recorder.failures, `${this.site.name} ${operation} ${kind}`, this.#envelope.id, now)
+    if (found === undefined) return
+    const at = { atMillis: now, task: this.#envelope.task, node: this.#envelope.id }
+    this.#recorder.emit({ _tag: "CommonFailure", ...at, dependency: this.site.name, operation, kind, ...found })
+  }
+
+  /** A request went out on the wire; the same one twice within a call means that a layer below retries. */
+  sent(key: string, now: number): void {
+    const sent = (this.#sent ??= new Map<string, number>())
+    const times = (sent.get(key) ?? 0) + 1
+    if (sent.size < 64 || times > 1) sent.set(key, times)
+    const layer = `wire ${this.site.name}`
+    if (times === 1) return Attempts.first(this.#recorder.attempts, layer)
+    Attempts.again(this.#recorder.attempts, layer)
+    if (this.#envelope === undefined) return
+    const at = { atMillis: now, task: this.#envelope.task, node: this.#envelope.id }
+    const { operation } = this.#request
+    this.#recorder.emit({ _tag: "LayerRetried", ...at, dependency: this.site.name, operation, times })
   }
 
   /** A throttle pauses the whole gate: never shorter than asked, a little longer so that callers do not come back as one. */
@@ -372,6 +410,27 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     if (this.#released !== undefined) this.#released()
     else this.#resume(exit)
   }
+}
+
+/**
+ * The order inside a tier, as one number: trees that have begun before new ones, then the earlier deadline (in tenths of
+ * a second), then the tree that has had least so far (in powers of two), then arrival.
+ */
+const orderOf = (recorder: Recorder, deadline: Deadline): number => {
+  const begun = recorder.calls > 0 ? 0 : 1
+  const due = deadline === never ? 2 ** 42 : Math.min(2 ** 42 - 1, Math.floor(deadline / 100))
+  const attained = Math.min(63, Math.ceil(Math.log2(1 + recorder.spentTokens + recorder.calls)))
+  return begun * 2 ** 49 + due * 64 + attained
+}
+
+/** The kind of an error by its name; its message may hold anything. */
+const kindOf = (exit: Exit.Exit<unknown, unknown>): string => {
+  if (Exit.isSuccess(exit)) return "Success"
+  const error = Cause.findErrorOption(exit.cause)
+  if (error._tag === "None") return "Defect"
+  const value: unknown = error.value
+  if (typeof value !== "object" || value === null) return typeof value
+  return "_tag" in value && typeof value._tag === "string" ? value._tag : value.constructor.name
 }
 
 const tooLate = (neededMillis: number, leftMillis: number): Rejected.Reason => ({

@@ -5,6 +5,11 @@
  * @internal
  */
 import type { Event } from "../Event.ts"
+import type { Attempts } from "./attempts.ts"
+import type { CommonFailures } from "./commonFailure.ts"
+
+/** Which layer of a tree tries again; everybody else fails at once. */
+export type RetryOwner = "orchestrator" | "agent" | "call" | "nobody"
 
 export class Recorder {
   calls = 0
@@ -17,13 +22,19 @@ export class Recorder {
   /** Settled so far, of the whole tree. */
   spentTokens = 0
   spentMicroDollars = 0
+  readonly attempts: Attempts = new Map()
 
   readonly task: string
   readonly emit: (event: Event) => void
+  readonly retryOwner: RetryOwner
+  /** Shared by all tasks of a fleet. */
+  readonly failures: CommonFailures
 
-  constructor(task: string, emit: (event: Event) => void) {
+  constructor(task: string, emit: (event: Event) => void, retryOwner: RetryOwner, failures: CommonFailures) {
     this.task = task
     this.emit = emit
+    this.retryOwner = retryOwner
+    this.failures = failures
   }
 
   enter(): void {

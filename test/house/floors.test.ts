@@ -27,9 +27,7 @@ const rows: ReadonlyArray<Row> = [
     rooms: ["Priority", "Deadline", "Spend", "Ancestry", "Outcome", "Limit", "Rate", "internal/schemaIssue"]
   },
   { floor: "0 words", rooms: ["Rejected", "GaveUp", "Event"] },
-  { floor: "0 words", rooms: ["Report", "internal/recorder"] },
-  { floor: "0 words", rooms: ["internal/envelope"] },
-  { floor: "0 words", rooms: ["Envelope"] },
+  { floor: "0 words", rooms: ["Report"] },
   {
     floor: "1 arithmetic",
     rooms: [
@@ -43,11 +41,17 @@ const rows: ReadonlyArray<Row> = [
       "internal/pressure",
       "internal/ladderState",
       "internal/restartIntensity",
-      "internal/retryAfter"
+      "internal/retryAfter",
+      "internal/commonFailure",
+      "internal/attempts"
     ],
     pure: true
   },
   { floor: "1 arithmetic", rooms: ["internal/gateMachine"], pure: true },
+  // The envelope carries the counters of its task, and those are made of arithmetic.
+  { floor: "0 words", rooms: ["internal/recorder"] },
+  { floor: "0 words", rooms: ["internal/envelope"] },
+  { floor: "0 words", rooms: ["Envelope"] },
   { floor: "2 governors", rooms: ["internal/alarm", "internal/holding", "Fault"] },
   { floor: "2 governors", rooms: ["Budget", "Gate", "Breaker", "RetryBudget", "Ladder"] },
   { floor: "2 governors", rooms: ["Retry"] },

@@ -8,6 +8,8 @@ import type { Spend } from "../../Spend.ts"
 
 export interface Definition {
   readonly name: string
+  /** Its name among the layers that try again. */
+  readonly layer: string
   /** The input that passes the schema, or what is wrong with it. */
   readonly decode: (input: unknown) => { readonly value: unknown } | { readonly issue: string }
   readonly run: (input: unknown, self: Self) => Effect.Effect<unknown, unknown, unknown>

@@ -23,6 +23,7 @@ import * as GaveUp from "../../GaveUp.ts"
 import type { NodeReport } from "../../Report.ts"
 import { Group, type Member } from "../../Supervisor.ts"
 import { Bell } from "../alarm.ts"
+import * as Attempts from "../attempts.ts"
 import { CurrentEnvelope, disown, type Envelope, own, type Seat } from "../envelope.ts"
 import * as holding from "../holding.ts"
 import type * as Ledger from "../ledger.ts"
@@ -203,6 +204,7 @@ export class Node extends Bell implements Seat, Member, Child {
     const scope = Scope.makeUnsafe()
     this.#scope = scope
     const context = Context.add(Context.add(this.context, CurrentEnvelope, this.envelope), Scope.Scope, scope)
+    if (this.#restarts === 0) Attempts.first(this.task.recorder.attempts, this.definition.layer)
     if (this.#restarts === 0 && this.runtime.isHeard()) this.#emitLife("Started", now)
     Effect.runForkWith(context)(this.#program()).addObserver((exit) => {
       this.#runExit = exit
@@ -282,7 +284,8 @@ export class Node extends Bell implements Seat, Member, Child {
     if (Exit.isSuccess(exit) ? group.restart !== "permanent" : !isFault(exit.cause)) return false
     const cost = Exit.isFailure(exit) && timedOut(exit.cause) ? 2 : 1
     const decision = group.failed(this, this.#restarts + 1, now, this.runtime.random(), () => {
-      if (!parent.envelope.mayRetry || parent.isStopping || this.runtime.draining) return false
+      if (this.runtime.retryOwner !== "orchestrator" || !parent.envelope.mayRetry) return false
+      if (parent.isStopping || this.runtime.draining) return false
       if (now + this.definition.estimateMillis >= this.envelope.deadline) return false
       return this.runtime.retries.withdraw(cost, now)
     })
@@ -311,6 +314,7 @@ export class Node extends Bell implements Seat, Member, Child {
   #runAgainIn(backoffMillis: number, now: number): void {
     this.#restarts++
     this.task.recorder.retries++
+    Attempts.again(this.task.recorder.attempts, this.definition.layer)
     this.#runExit = undefined
     this.#again = false
     this.#blocked = 0

@@ -9,7 +9,9 @@ import type * as Gate from "../../Gate.ts"
 import type { NodeReport } from "../../Report.ts"
 import type { RetryBudget } from "../../RetryBudget.ts"
 import type { Alarm } from "../alarm.ts"
+import type { CommonFailures } from "../commonFailure.ts"
 import type { Account } from "../ledger.ts"
+import type { RetryOwner } from "../recorder.ts"
 import type { Agenda } from "./agenda.ts"
 
 export interface Runtime {
@@ -19,6 +21,8 @@ export interface Runtime {
   readonly agenda: Agenda
   readonly account: Account
   readonly retries: RetryBudget
+  readonly retryOwner: RetryOwner
+  readonly failures: CommonFailures
   readonly random: () => number
   readonly emit: (event: Event) => void
   /** Whether anybody reads events; nobody does most of the time, and an event costs more than its node's end. */

@@ -154,7 +154,7 @@ export const spawn = (
     request.group ?? parent.ownGroup,
     now
   )
-  node.envelope = narrow(envelope, id, ancestry, deadline, false, account, node)
+  node.envelope = narrow(envelope, id, ancestry, deadline, runtime.retryOwner === "agent", account, node)
   const isDuplicate = parent.children.add(node)
   if (runtime.isHeard()) {
     const at = { atMillis: now, task: task.id, node: id, agent: definition.name }

@@ -103,12 +103,13 @@ export class Submission extends Bell {
     }
     const account = Ledger.delegate(runtime.account, `${this.id}/0`, grant, definition.reserve)
     if (Ledger.isRefusal(account)) return account
-    const recorder = new Recorder(this.id, runtime.emit)
+    const recorder = new Recorder(this.id, runtime.emit, runtime.retryOwner, runtime.failures)
     const task = new Task(this.id, this.tier, recorder, this.#request.bounds, now)
     task.newId()
     const node = new Node(runtime, task, undefined, definition, input, account, this.#request.context, undefined, now)
     const ancestry = Ancestry.extend(undefined, definition.name, definition.identity(input))
-    const terms = { id: account.id, agent: definition.name, priority: this.tier, deadline, ancestry, mayRetry: true }
+    const mayRetry = runtime.retryOwner === "orchestrator" || runtime.retryOwner === "agent"
+    const terms = { id: account.id, agent: definition.name, priority: this.tier, deadline, ancestry, mayRetry }
     node.envelope = root(terms, account, node, recorder)
     this.node = node
     this.task = task
@@ -212,7 +213,13 @@ export class Submission extends Bell {
     const { definition, grant, bounds } = this.#request
     if (!parked[this.tier].delete(this)) return
     runtime.alarm.unset(this)
-    const task = new Task(this.id, this.tier, new Recorder(this.id, runtime.emit), bounds, this.#submittedMillis)
+    const task = new Task(
+      this.id,
+      this.tier,
+      new Recorder(this.id, runtime.emit, runtime.retryOwner, runtime.failures),
+      bounds,
+      this.#submittedMillis
+    )
     task.newId()
     const report: NodeReport = {
       node: `${this.id}/0`,

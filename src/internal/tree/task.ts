@@ -98,6 +98,12 @@ export class Task {
       maxInFlight: recorder.maxInFlight,
       maxDepth: this.maxDepth,
       millis: now - this.startedMillis,
+      retryTree: [...recorder.attempts].map(([layer, { first, again }]) => ({
+        layer,
+        first,
+        again,
+        factor: first === 0 ? 1 : (first + again) / first
+      })),
       unfinished: [...this.#unfinished],
       nodeReports: [...this.#nodes],
       omitted: this.omitted
