@@ -520,34 +520,44 @@ export const partial = (value: unknown): Effect.Effect<void, Rejected.Rejected> 
   inTree("Agent.partial", (node) => node.publish(value))
 
 /**
- * Runs `work`, and when time or budget is about to end it, `finish` in the time and the tokens that were kept for that
- * and that no descendant could spend. Work that ends by itself needs no finish.
- *
- * **Details** the work is interrupted at the agent's deadline less its `reserve.time`; a `Rejected` for budget or
- * deadline ends it too. `finish` is told which, and may hold the agent's token reserve.
+ * Runs an effect inside the protected reserve: in the time that no child could take, and with the tokens and money that
+ * were kept for the agent's own last words.
  *
  * @category combinators
  * @since 0.1.0
  */
-export const wrapUp = <A, E, R, A2, E2, R2>(
+export const wrapUp = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E | Rejected.Rejected, R> =>
+  inTree("Agent.wrapUp", (_node, envelope) =>
+    Effect.provideService(self, CurrentEnvelope, section(envelope, envelope.deadline, true))
+  )
+
+/**
+ * Runs `work`, and when time or budget is about to end it, `finish` inside the protected reserve. Work that ends by
+ * itself needs no finish.
+ *
+ * **Details** the work is interrupted at the agent's deadline less its `reserve.time`; a `Rejected` for budget or
+ * deadline ends it too. `finish` is told which.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const orWrapUp = <A, E, R, A2, E2, R2>(
   work: Effect.Effect<A, E, R>,
   finish: (why: "deadline" | "budget") => Effect.Effect<A2, E2, R2>
 ): Effect.Effect<A | A2, E | E2 | Rejected.Rejected, R | R2> =>
-  inTree("Agent.wrapUp", (node, envelope) =>
-    Effect.suspend((): Effect.Effect<A | A2, E | E2, R | R2> => {
+  inTree("Agent.orWrapUp", (node, envelope) =>
+    Effect.suspend((): Effect.Effect<A | A2, E | E2 | Rejected.Rejected, R | R2> => {
       const now = node.runtime.alarm.now
       const until = childDeadline(node, envelope, now)
       const left = Deadline.timeLeft(until, now)
-      const closing = (why: "deadline" | "budget") =>
-        Effect.provideService(finish(why), CurrentEnvelope, section(envelope, envelope.deadline, true))
       const bounded = Effect.provideService(work, CurrentEnvelope, section(envelope, until, false))
       const timed =
         left === Infinity
           ? bounded
-          : Effect.timeoutOrElse(bounded, { duration: Duration.millis(left), orElse: () => closing("deadline") })
+          : Effect.timeoutOrElse(bounded, { duration: Duration.millis(left), orElse: () => wrapUp(finish("deadline")) })
       return Effect.catchIf(timed, isSpent, (error) =>
-        closing(Rejected.isRejected(error) && error.reason._tag === "BudgetExceeded" ? "budget" : "deadline")
-      ) as Effect.Effect<A | A2, E | E2, R | R2>
+        wrapUp(finish(Rejected.isRejected(error) && error.reason._tag === "BudgetExceeded" ? "budget" : "deadline"))
+      ) as Effect.Effect<A | A2, E | E2 | Rejected.Rejected, R | R2>
     })
   )
 

@@ -74,7 +74,9 @@ export interface Options extends Gate.Options {
 /**
  * What one call needs.
  *
- * - `tokens`, `microDollars`: an upper bound, held before and settled after; absent is 0 tokens, and unknown money.
+ * - `tokens`, `microDollars`: an upper bound, held before and settled after; absent tokens
+ *   are 0. Tokens without money are of unknown price, which a money limit refuses (`Unpriced`); a call that states neither
+ *   costs nothing.
  * - `usage`: what it really took; where it says `undefined`, or is absent, the whole hold is charged and the call counts
  *   as estimated. A throttled answer is taken to have cost nothing.
  * - `estimate`: how long it takes at least; refused at once when less time than that is left. Default 0.

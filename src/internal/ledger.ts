@@ -156,7 +156,8 @@ export const delegate = (parent: Account, id: string, grant: Spend, reserve?: Sp
 
 /** Sets an upper bound aside before a call; both units or neither. `fromReserve` opens the account's reserve to it. */
 export const hold = (self: Account, amount: Spend, fromReserve: boolean = false): Hold | Refusal => {
-  if (amount.microDollars === undefined) {
+  // Tokens cost money; a call that states neither is a tool that costs nothing here.
+  if (amount.microDollars === undefined && amount.tokens !== undefined && amount.tokens > 0) {
     const owner = ownerOf(self, "microDollars")
     if (owner !== undefined) return { _tag: "Unpriced", account: owner.id }
   }
