@@ -46,7 +46,8 @@ export const serve = Effect.fnUntraced(function* (
     NodeHttpServer.make(() => createServer(), { host, port, disablePreemptiveShutdown: true }),
     ({ cause }) => new ListenError({ host, port, code: codeOf(cause) })
   )
-  yield* HttpServer.serveEffect(app).pipe(Effect.provideService(HttpServer.HttpServer, server))
+  // A handler runs uninterruptibly unless it asks for more; a client that goes away is to free its slot at once.
+  yield* HttpServer.serveEffect(Effect.interruptible(app)).pipe(Effect.provideService(HttpServer.HttpServer, server))
   return HttpServer.formatAddress(server.address)
 })
 
