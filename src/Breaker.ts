@@ -100,6 +100,9 @@ export type Override =
   | { readonly _tag: "ForceOpen" | "ForceClosed"; readonly reason: string; readonly for?: Duration.Input }
   | { readonly _tag: "Reset"; readonly reason: string }
 
+/** A probe that runs into its time-out is told a moment after; the lease is for one that is never heard of again. */
+const leaseSlackMillis = 1_000
+
 const millis = (where: string, input: Duration.Input): number => {
   const value = Duration.toMillis(Duration.fromInputUnsafe(input))
   if (value > 0 && value < Infinity) return value
@@ -118,6 +121,8 @@ export class Breaker {
   readonly #openAtMostMillis: number
   readonly #rampStepMillis: number
   readonly #random: () => number
+  /** Calls that started in the present generation and have not ended. */
+  #live = 0
   #reason: string | undefined
   #heldUntilMillis = -Infinity
 
@@ -144,6 +149,12 @@ export class Breaker {
     })
   }
 
+  /** When a call that is refused now should come back: when the open time, or the probe's own time, is over. */
+  retryAfterMillis(nowMillis: number): number {
+    const away = this.closedFor(nowMillis)
+    return this.#state._tag === "HalfOpen" && away > 0 ? Math.max(1, away - leaseSlackMillis) : away
+  }
+
   /** How long a call that came now would have to stay away; 0 when it may go on. Takes nothing. */
   closedFor(nowMillis: number): number {
     const state = this.#state
@@ -159,53 +170,66 @@ export class Breaker {
 
   /** Leave for one call that is about to start; half-open, it is the probe, on a lease of `leaseMillis`. */
   admit(nowMillis: number, leaseMillis: number): Ticket | undefined {
-    const lease = Math.max(1, Math.min(leaseMillis, 3_600_000))
+    const lease = Math.max(1, Math.min(leaseMillis, 3_600_000)) + leaseSlackMillis
     const [answer, state] = State.admit(this.#state, nowMillis, lease)
-    this.#state = state
-    return answer._tag === "Admitted" ? answer : undefined
+    this.#move(state)
+    if (answer._tag !== "Admitted") return undefined
+    this.#live++
+    return answer
   }
 
   /** Tells what became of a call; the transition that it brought about, if any. */
   record(ticket: Ticket, outcome: Outcome, nowMillis: number): Transition | undefined {
     const counted = outcome._tag === "Success" ? "success" : outcome._tag === "Failure" ? "failure" : "ignored"
+    if (ticket.generation === this.#state.generation) this.#live--
     const [moved, state] = State.record(this.#state, ticket, counted, nowMillis)
-    this.#state = state
+    this.#move(state)
     if (moved === undefined) return undefined
     if (moved.to === "Closed") return { from: "HalfOpen", to: "Closed" }
     const base = Math.min(this.#openAtMostMillis, this.#openMillis * 2 ** (moved.trips - 1))
     const openMillis = base * (0.8 + 0.4 * this.#random())
-    this.#state = State.openFor(this.#state, openMillis)
+    this.#move(State.openFor(this.#state, openMillis))
     return { from: moved.from, to: "Open", openMillis }
   }
 
-  /** How many of `limit` calls may be in flight now: none while open, one while half-open, 1, 2, 4 … after closing. */
-  allowance(limit: number, nowMillis: number): number {
+  /**
+   * Whether one more of `limit` calls may start now: none while open, one probe on its lease while half-open, 1, 2, 4 …
+   * at once after closing. Calls from before a change of state do not count: they may hang for as long as they like.
+   */
+  allows(limit: number, nowMillis: number): boolean {
     const state = this.#state
-    if (state._tag === "Open") return nowMillis >= state.untilMillis ? Math.min(1, limit) : 0
-    return State.allowance(state, nowMillis, limit)
+    if (state._tag !== "Closed") return this.closedFor(nowMillis) === 0
+    return this.#live < State.allowance(state, nowMillis, limit)
   }
 
-  /** When the allowance grows next by itself; `Infinity` when time alone changes nothing. */
+  /** When that changes next by itself; `Infinity` when time alone changes nothing. */
   nextMillis(limit: number, nowMillis: number): number {
     const state = this.#state
-    if (state._tag === "Open") return state.untilMillis
-    if (state._tag === "HalfOpen") return state.leaseUntilMillis
+    if (state._tag !== "Closed") {
+      const away = this.closedFor(nowMillis)
+      return away > 0 ? nowMillis + away : Infinity
+    }
     if (State.allowance(state, nowMillis, limit) >= limit) return Infinity
     const steps = Math.floor((nowMillis - state.sinceMillis) / this.#rampStepMillis)
     return state.sinceMillis + (steps + 1) * this.#rampStepMillis
+  }
+
+  #move(state: State.BreakerState): void {
+    if (state.generation !== this.#state.generation) this.#live = 0
+    this.#state = state
   }
 
   override(act: Override, nowMillis: number): Transition {
     if (act.reason.trim() === "") throw new RangeError(`Breaker.override: ${act._tag} needs a reason, got an empty one`)
     const from = this.#position(nowMillis)
     if (act._tag === "Reset") {
-      this.#state = State.reset(this.#state, nowMillis)
+      this.#move(State.reset(this.#state, nowMillis))
       this.#heldUntilMillis = -Infinity
       this.#reason = undefined
       return { from, to: "Closed", reason: act.reason }
     }
     const until = nowMillis + millis("for", act.for ?? "15 minutes")
-    this.#state = (act._tag === "ForceOpen" ? State.forceOpen : State.forceClosed)(this.#state, nowMillis, until)
+    this.#move((act._tag === "ForceOpen" ? State.forceOpen : State.forceClosed)(this.#state, nowMillis, until))
     this.#heldUntilMillis = until
     this.#reason = act.reason
     return { from, to: act._tag === "ForceOpen" ? "ForcedOpen" : "ForcedClosed", reason: act.reason }
@@ -220,7 +244,7 @@ export class Breaker {
   snapshot(nowMillis: number): Snapshot {
     return {
       position: this.#position(nowMillis),
-      retryAfterMillis: this.closedFor(nowMillis),
+      retryAfterMillis: this.retryAfterMillis(nowMillis),
       reason: nowMillis < this.#heldUntilMillis ? this.#reason : undefined
     }
   }
@@ -240,7 +264,7 @@ export class Breaker {
  * console.log(breaker.snapshot(1).position, breaker.closedFor(4_000)) // => Open 6000
  * const probe = breaker.admit(10_000, 1_000)!
  * breaker.record(probe, Outcome.success, 10_500)
- * console.log(breaker.snapshot(10_500).position, breaker.allowance(64, 12_600)) // => Closed 4
+ * console.log(breaker.snapshot(10_500).position, breaker.nextMillis(64, 10_500)) // => Closed 11500
  * ```
  *
  * @category constructors

@@ -270,7 +270,8 @@ export class Gate {
   #wake(nowMillis: number): void {
     const at = Machine.wakeAt(this.#machine, nowMillis)
     if (at === this.#waker.dueMillis && this.#waker.dueIndex >= 0) return
-    this.alarm.set(this.#waker, at)
+    // A head that fits neither now nor by waiting must not wake the gate again and again.
+    this.alarm.set(this.#waker, at > nowMillis ? at : nowMillis + 1)
   }
 }
 

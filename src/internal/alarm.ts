@@ -88,7 +88,8 @@ export class Alarm {
     this.#disarm()
     this.#armedFor = dueMillis
     this.#timer = Effect.runForkWith(this.#context)(
-      Effect.flatMap(this.#clock.sleep(Duration.millis(Math.max(0, dueMillis - this.now))), () =>
+      // Whole milliseconds, rounded up: a timer that rings a hair early would only be set again, for ever.
+      Effect.flatMap(this.#clock.sleep(Duration.millis(Math.max(0, Math.ceil(dueMillis - this.now)))), () =>
         Effect.sync(() => {
           this.#timer = undefined
           this.#armedFor = Infinity

@@ -169,8 +169,9 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
   }
 
   #whileOpen(now: number): Rejected.Reason | undefined {
-    const away = this.site.breaker === undefined ? 0 : this.site.breaker.closedFor(now)
-    return away > 0 ? { _tag: "BreakerOpen", dependency: this.site.name, retryAfterMillis: away } : undefined
+    const { breaker, name } = this.site
+    if (breaker === undefined || breaker.closedFor(now) === 0) return undefined
+    return { _tag: "BreakerOpen", dependency: name, retryAfterMillis: breaker.retryAfterMillis(now) }
   }
 
   /** Into the gate, or the reason why not. */
@@ -224,7 +225,7 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     if (breaker === undefined) return undefined
     this.#leave = breaker.admit(now, limitMillis)
     if (this.#leave !== undefined) return undefined
-    return { _tag: "BreakerOpen", dependency: name, retryAfterMillis: breaker.closedFor(now) }
+    return { _tag: "BreakerOpen", dependency: name, retryAfterMillis: breaker.retryAfterMillis(now) }
   }
 
   /** The first token of a streamed answer has come: how long that took says whether calls wait inside the provider. */

@@ -28,9 +28,9 @@ export interface Rate {
 
 /** A second bound on slots that moves with time: what a breaker lets through after it has closed. */
 export interface Ceiling {
-  /** How many of `limit` may be in flight now. */
-  allowance(limit: number, nowMillis: number): number
-  /** When that grows next by itself. */
+  /** Whether one more of `limit` calls may start now. */
+  allows(limit: number, nowMillis: number): boolean
+  /** When that changes next by itself: later than now, or `Infinity`. */
   nextMillis(limit: number, nowMillis: number): number
 }
 
@@ -74,12 +74,12 @@ export const make = <T extends Ticket>(options: {
 
 const costOf = (rate: Rate, ticket: Ticket): number => (rate.unit === "requests" ? 1 : ticket.tokens)
 
-const slotsNow = <T extends Ticket>(self: Machine<T>, now: number): number =>
-  self.ceiling === undefined ? self.limit : self.ceiling.allowance(self.limit, now)
+const hasSlot = <T extends Ticket>(self: Machine<T>, now: number): boolean =>
+  self.inFlight < self.limit && (self.ceiling === undefined || self.ceiling.allows(self.limit, now))
 
 const fits = <T extends Ticket>(self: Machine<T>, ticket: T, now: number): boolean => {
   if (now < self.pausedUntilMillis) return false
-  if (ticket.needsSlot && self.inFlight >= slotsNow(self, now)) return false
+  if (ticket.needsSlot && !hasSlot(self, now)) return false
   for (const rate of self.rates) {
     if (!TokenBucket.canTake(rate.bucket, costOf(rate, ticket), now)) return false
   }
@@ -143,7 +143,7 @@ export const wakeAt = <T extends Ticket>(self: Machine<T>, now: number): number 
     const head = line.size === 0 ? undefined : FairQueue.peek(line, now)
     if (head === undefined || (head.needsSlot && self.inFlight >= self.limit)) continue
     let at = Math.max(now, self.pausedUntilMillis)
-    if (head.needsSlot && self.ceiling !== undefined && self.inFlight >= slotsNow(self, now)) {
+    if (head.needsSlot && self.ceiling !== undefined && !hasSlot(self, now)) {
       at = Math.max(at, self.ceiling.nextMillis(self.limit, now))
     }
     for (const rate of self.rates) at = Math.max(at, now + TokenBucket.waitMillis(rate.bucket, costOf(rate, head), now))

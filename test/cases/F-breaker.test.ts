@@ -13,7 +13,9 @@ import { isRejected, type Rejected } from "espalier/Rejected"
 
 const down = Fault.disconnected("crm")
 const fail = Effect.fail(down)
-const badRequest = Effect.fail(Fault.http({ dependency: "crm", status: 400, header: () => undefined, nowWallMillis: 0 }))
+const badRequest = Effect.fail(
+  Fault.http({ dependency: "crm", status: 400, header: () => undefined, nowWallMillis: 0 })
+)
 
 const make = (options: Partial<Dependency.Options> = {}) =>
   Dependency.make("crm", { limit: Limit.fixed(200), standalone: true, ...options })
@@ -80,39 +82,43 @@ describe("F.1 breaker", () => {
     })
   )
 
-  it.effect("F2: a probe that is interrupted or says nothing of health leaves its place at once, and the next is it", () =>
-    Effect.gen(function* () {
-      const crm = yield* make({ breaker: { consecutive: 1 } })
-      yield* openAndCool(crm)
-      const probe = yield* Effect.forkChild(crm.call(Effect.never), { startImmediately: true })
-      assert.isDefined(refusalOf(yield* Effect.exit(crm.call(Effect.void))))
-      yield* Fiber.interrupt(probe)
-      assert.strictEqual(yield* positionOf(crm), "HalfOpen")
+  it.effect(
+    "F2: a probe that is interrupted or says nothing of health leaves its place at once, and the next is it",
+    () =>
+      Effect.gen(function* () {
+        const crm = yield* make({ breaker: { consecutive: 1 } })
+        yield* openAndCool(crm)
+        const probe = yield* Effect.forkChild(crm.call(Effect.never), { startImmediately: true })
+        assert.isDefined(refusalOf(yield* Effect.exit(crm.call(Effect.void))))
+        yield* Fiber.interrupt(probe)
+        assert.strictEqual(yield* positionOf(crm), "HalfOpen")
 
-      assert.isUndefined(refusalOf(yield* Effect.exit(crm.call(badRequest))))
-      assert.strictEqual(yield* positionOf(crm), "HalfOpen")
-      assert.strictEqual((yield* crm.snapshot).breaker?.retryAfterMillis, 0)
+        assert.isUndefined(refusalOf(yield* Effect.exit(crm.call(badRequest))))
+        assert.strictEqual(yield* positionOf(crm), "HalfOpen")
+        assert.strictEqual((yield* crm.snapshot).breaker?.retryAfterMillis, 0)
 
-      assert(Exit.isSuccess(yield* Effect.exit(crm.call(Effect.void))))
-      assert.strictEqual(yield* positionOf(crm), "Closed")
-    })
+        assert(Exit.isSuccess(yield* Effect.exit(crm.call(Effect.void))))
+        assert.strictEqual(yield* positionOf(crm), "Closed")
+      })
   )
 
-  it.effect("F2: a probe whose work throws leaves its slot, and after the wait that it caused the next is the probe", () =>
-    Effect.gen(function* () {
-      const crm = yield* make({ breaker: { consecutive: 1 } })
-      yield* openAndCool(crm)
-      const thrown = Effect.sync((): void => {
-        throw new TypeError("no such function")
+  it.effect(
+    "F2: a probe whose work throws leaves its slot, and after the wait that it caused the next is the probe",
+    () =>
+      Effect.gen(function* () {
+        const crm = yield* make({ breaker: { consecutive: 1 } })
+        yield* openAndCool(crm)
+        const thrown = Effect.sync((): void => {
+          throw new TypeError("no such function")
+        })
+        assert(Exit.hasDies(yield* Effect.exit(crm.call(thrown))))
+        const { breaker, inFlight } = yield* crm.snapshot
+        assert.strictEqual(inFlight, 0)
+        assert.include(["HalfOpen", "Open"], breaker!.position)
+        yield* TestClock.adjust(Math.ceil(breaker!.retryAfterMillis))
+        assert(Exit.isSuccess(yield* Effect.exit(crm.call(Effect.void))))
+        assert.strictEqual(yield* positionOf(crm), "Closed")
       })
-      assert(Exit.hasDies(yield* Effect.exit(crm.call(thrown))))
-      const { breaker, inFlight } = yield* crm.snapshot
-      assert.strictEqual(inFlight, 0)
-      assert.include(["HalfOpen", "Open"], breaker!.position)
-      yield* TestClock.adjust(Math.ceil(breaker!.retryAfterMillis))
-      assert(Exit.isSuccess(yield* Effect.exit(crm.call(Effect.void))))
-      assert.strictEqual(yield* positionOf(crm), "Closed")
-    })
   )
 
   it.effect("F2: a probe that never settles loses its lease at its time-out, and one new probe is admitted", () =>
@@ -124,7 +130,7 @@ describe("F.1 breaker", () => {
       assert(Exit.isFailure(yield* Fiber.join(hung)))
       const { breaker } = yield* crm.snapshot
       assert.strictEqual(breaker?.position, "Open")
-      yield* TestClock.adjust(Math.ceil(breaker.retryAfterMillis))
+      yield* TestClock.adjust(Math.ceil(breaker!.retryAfterMillis))
       assert(Exit.isSuccess(yield* Effect.exit(crm.call(Effect.void))))
       assert.strictEqual(yield* positionOf(crm), "Closed")
     })
@@ -146,7 +152,10 @@ describe("F.1 breaker", () => {
       yield* TestClock.adjust(Math.ceil(breaker!.retryAfterMillis))
       const next = yield* start(crm.call(Effect.succeed("back")))
       yield* TestClock.adjust("1 second")
-      assert.deepStrictEqual(yield* Fiber.join(next).pipe(Effect.timeoutOption(1)), yield* Effect.asSome(Effect.succeed(Exit.succeed("back"))))
+      assert.deepStrictEqual(
+        yield* Fiber.join(next).pipe(Effect.timeoutOption(1)),
+        yield* Effect.asSome(Effect.succeed(Exit.succeed("back")))
+      )
       assert.strictEqual(yield* positionOf(crm), "Closed")
     })
   )
