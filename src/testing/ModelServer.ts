@@ -20,20 +20,18 @@ import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import * as Exit from "effect/Exit"
-import * as Sse from "effect/encoding/Sse"
 import * as HttpIncomingMessage from "effect/http/HttpIncomingMessage"
 import * as HttpServerRequest from "effect/http/HttpServerRequest"
 import * as HttpServerResponse from "effect/http/HttpServerResponse"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
-import * as Stream from "effect/Stream"
-import { Admission, type Cause, type Limits } from "./model/admission.ts"
-import { type Api, type Ask, decode } from "./model/ask.ts"
-import { type Reply, replyTo } from "./model/reply.ts"
-import { draws } from "./model/seeded.ts"
+import { type Api, decode } from "./internal/ask.ts"
+import * as desks from "./internal/desk.ts"
+import { Desk, logKept, type Settings } from "./internal/desk.ts"
+import { type Reply, replyTo } from "./internal/reply.ts"
+import { type Answer, error } from "./internal/shapes.ts"
+import { streamed, type Visit, whole } from "./internal/visit.ts"
 import { type ListenError, serve } from "./Listen.ts"
-import { type Answer, body, error, errorFrame, type Frame, frames } from "./model/shapes.ts"
 
 /**
  * Faults, each as a share of requests from 0 to 1; all default to 0.
@@ -45,13 +43,7 @@ import { type Answer, body, error, errorFrame, type Frame, frames } from "./mode
  * @category models
  * @since 0.1.0
  */
-export interface Faults {
-  readonly error: number
-  readonly malformed: number
-  readonly cut: number
-  readonly errorInStream: number
-  readonly hang: number
-}
+export interface Faults extends desks.Faults {}
 
 /**
  * - `host`: default `127.0.0.1`. `port`: default 0, a free one. `seed`: default 0.
@@ -68,26 +60,10 @@ export interface Faults {
  * @category models
  * @since 0.1.0
  */
-export interface Options {
+export interface Options extends Settings {
   readonly host?: string
   readonly port?: number
-  readonly seed?: number
-  readonly maxConcurrency?: number
-  readonly hardConcurrency?: number
-  readonly requestsPerMinute?: number
-  readonly tokensPerMinute?: number
-  readonly burstSeconds?: number
-  readonly quota?: number
-  readonly baseMillis?: number
-  readonly promptTokensPerSecond?: number
-  readonly outputTokensPerSecond?: number
-  readonly timeScale?: number
-  readonly faults?: Partial<Faults>
   readonly keys?: ReadonlyArray<string>
-  readonly reply?: (ask: {
-    readonly model: string
-    readonly prompt: string
-  }) => { readonly text: string } | { readonly json: unknown } | undefined
 }
 
 /**
@@ -97,21 +73,7 @@ export interface Options {
  * @category models
  * @since 0.1.0
  */
-export interface Stats {
-  readonly requests: number
-  readonly ok: number
-  readonly throttled: number
-  readonly throttledBy: { readonly [C in Cause]: number }
-  readonly failed: number
-  readonly aborted: number
-  readonly inputTokens: number
-  readonly outputTokens: number
-  readonly cachedTokens: number
-  readonly reasoningTokens: number
-  readonly totalTokens: number
-  readonly inFlight: number
-  readonly peakInFlight: number
-}
+export interface Stats extends desks.Stats {}
 
 /**
  * One request in the server's log; `request` is the client's `x-request-id`, where it sent one.
@@ -119,15 +81,7 @@ export interface Stats {
  * @category models
  * @since 0.1.0
  */
-export interface Served {
-  readonly id: string
-  readonly request: string | undefined
-  readonly path: string
-  readonly status: number
-  readonly inputTokens: number
-  readonly outputTokens: number
-  readonly aborted: boolean
-}
+export interface Served extends desks.Served {}
 
 /**
  * A running model server. `url` has no trailing slash; `log` holds the last 10 000 requests.
@@ -158,9 +112,6 @@ const apis: Record<string, Api> = {
   "/v1/messages": "messages"
 }
 const bodyLimit = ByteSize.megabytes(4)
-const logKept = 10_000
-/** A wait is cut in so many slices, so that a call notices when others come and go. */
-const slices = 8
 
 const check = (option: string, rule: string, holds: boolean, value: unknown): void => {
   if (!holds) throw new RangeError(`ModelServer.make: ${option} must be ${rule}, got ${String(value)}`)
@@ -208,243 +159,6 @@ const checkFaults = (faults: Partial<Faults>): void => {
   }
 }
 
-const noFaults: Faults = { error: 0, malformed: 0, cut: 0, errorInStream: 0, hang: 0 }
-const noneThrottled = (): Record<Cause, number> => ({ requests: 0, tokens: 0, concurrency: 0, quota: 0, overloaded: 0 })
-
-/** Everything that changes while the server runs. */
-class Desk {
-  readonly options: Options
-  readonly limits: Limits
-  readonly clock: Clock.Clock
-  admission: Admission
-  faults: Faults
-  slotsShare = 1
-  inFlight = 0
-  peakInFlight = 0
-  requests = 0
-  ok = 0
-  failed = 0
-  aborted = 0
-  input = 0
-  output = 0
-  cached = 0
-  reasoning = 0
-  throttledBy = noneThrottled()
-  served: Array<Served> = []
-  readonly #seen = new Map<string, number>()
-  #nextId = 0
-
-  constructor(options: Options, clock: Clock.Clock) {
-    this.options = options
-    this.clock = clock
-    this.limits = {
-      maxConcurrency: options.maxConcurrency ?? 64,
-      hardConcurrency: options.hardConcurrency,
-      requestsPerMinute: options.requestsPerMinute,
-      tokensPerMinute: options.tokensPerMinute,
-      burstSeconds: options.burstSeconds ?? 5,
-      quota: options.quota
-    }
-    this.faults = { ...noFaults, ...options.faults }
-    this.admission = new Admission(this.limits, this.now)
-  }
-
-  get now(): number {
-    return Number(this.clock.monotonicTimeNanosUnsafe()) / 1_000_000
-  }
-  get wall(): number {
-    return this.clock.currentTimeMillisUnsafe()
-  }
-
-  reset(): void {
-    this.admission = new Admission(this.limits, this.now)
-    this.requests = this.ok = this.failed = this.aborted = 0
-    this.input = this.output = this.cached = this.reasoning = 0
-    this.peakInFlight = this.inFlight
-    this.throttledBy = noneThrottled()
-    this.served = []
-    this.#seen.clear()
-  }
-
-  /** The draws of a request: of the seed, its body, and how often that body came before. */
-  draw(path: string, text: string): () => number {
-    const key = `${path}\n${text}`
-    const seen = this.#seen.get(key) ?? 0
-    if (this.#seen.size < 100_000 || seen > 0) this.#seen.set(key, seen + 1)
-    return draws(`${this.options.seed ?? 0}\n${seen}\n${key}`)
-  }
-
-  newId(api: Api, draw: () => number): string {
-    const tail = Array.from({ length: 24 }, () => Math.floor(draw() * 36).toString(36)).join("")
-    const prefix = api === "chat" ? "chatcmpl-" : api === "responses" ? "resp_" : "msg_"
-    return `${prefix}${(this.#nextId++).toString(36)}${tail}`
-  }
-
-  log(entry: Served): void {
-    this.served.push(entry)
-    if (this.served.length > 2 * logKept) this.served = this.served.slice(-logKept)
-  }
-
-  /** How many times slower than alone: calls share what the slots can do, and too many cost something besides. */
-  get slowdown(): number {
-    const slots = this.limits.maxConcurrency * this.slotsShare
-    const load = this.inFlight / slots
-    return load <= 1 ? 1 : load * (1 + 0.25 * (load - 1))
-  }
-
-  stats(): Stats {
-    return {
-      requests: this.requests,
-      ok: this.ok,
-      throttled: Object.values(this.throttledBy).reduce((sum, count) => sum + count, 0),
-      throttledBy: { ...this.throttledBy },
-      failed: this.failed,
-      aborted: this.aborted,
-      inputTokens: this.input,
-      outputTokens: this.output,
-      cachedTokens: this.cached,
-      reasoningTokens: this.reasoning,
-      totalTokens: this.input + this.output,
-      inFlight: this.inFlight,
-      peakInFlight: this.peakInFlight
-    }
-  }
-}
-
-/** Waits as long as `millis` of work takes under the load of each moment. */
-const work = (desk: Desk, millis: number): Effect.Effect<void> => {
-  const scale = desk.options.timeScale ?? 1
-  const slice = Effect.suspend(() => Effect.sleep(Duration.millis((millis / slices / scale) * desk.slowdown)))
-  return Effect.repeat(slice, { times: slices - 1 })
-}
-
-interface Visit {
-  readonly desk: Desk
-  readonly path: string
-  readonly request: string | undefined
-  readonly answer: Answer
-  readonly faults: Faults
-  readonly draw: () => number
-}
-
-/** Counts what a visit was served and gives its slot back, once. */
-const leave = (visit: Visit, outputTokens: number, aborted: boolean, status: number): Effect.Effect<void> =>
-  Effect.sync(() => {
-    const { desk, answer, path, request } = visit
-    const { promptTokens } = answer.ask
-    const served = status < 500
-    const output = served ? outputTokens : 0
-    const input = served ? promptTokens : 0
-    desk.inFlight--
-    desk.input += input
-    desk.output += output
-    if (served) {
-      desk.cached += answer.reply.cachedTokens
-      desk.reasoning += Math.min(output, answer.reply.reasoningTokens)
-    }
-    if (aborted) desk.aborted++
-    else if (served) desk.ok++
-    else desk.failed++
-    desk.admission.settle(answer.ask, input + output, desk.now)
-    desk.log({ id: answer.id, request, path, status, inputTokens: input, outputTokens: output, aborted })
-  })
-
-const headersOf = (desk: Desk, api: Api, id: string): Record<string, string> => ({
-  ...desk.admission.headers(api, desk.now, desk.wall),
-  [api === "messages" ? "request-id" : "x-request-id"]: id
-})
-
-const millisBefore = (desk: Desk, { promptTokens }: Ask): number =>
-  (desk.options.baseMillis ?? 300) + (promptTokens * 1_000) / (desk.options.promptTokensPerSecond ?? 10_000)
-const millisFor = (desk: Desk, outputTokens: number): number =>
-  (outputTokens * 1_000) / (desk.options.outputTokensPerSecond ?? 80)
-
-const serverError = (api: Api): HttpServerResponse.HttpServerResponse =>
-  HttpServerResponse.jsonUnsafe(
-    api === "messages"
-      ? error(api, "api_error", "Internal server error")
-      : error(api, "server_error", "The server had an error while processing your request", { code: "server_error" }),
-    { status: 500 }
-  )
-
-/** The answer in one piece. A client that goes away has been served nothing but has used its prompt. */
-const whole = (visit: Visit): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
-  const { desk, answer, faults, draw } = visit
-  const { ask, reply, id } = answer
-  const fails = draw() < faults.error
-  const served = Effect.gen(function* () {
-    if (draw() < faults.hang) return yield* Effect.never
-    yield* work(desk, millisBefore(desk, ask) + (fails ? 0 : millisFor(desk, reply.outputTokens)))
-    if (fails) return serverError(ask.api)
-    const text = JSON.stringify(body(answer))
-    const headers = { ...headersOf(desk, ask.api, id), "content-type": "application/json" }
-    if (draw() < faults.malformed) return HttpServerResponse.text(text.slice(0, text.length >> 1), { headers })
-    if (draw() < faults.cut) {
-      const half = Stream.make(encoder.encode(text.slice(0, text.length >> 1)))
-      return HttpServerResponse.stream(Stream.concat(half, Stream.fail("cut")), { headers })
-    }
-    return HttpServerResponse.text(text, { headers })
-  })
-  return Effect.onExit(served, (exit) =>
-    Exit.isSuccess(exit) ? leave(visit, reply.outputTokens, false, exit.value.status) : leave(visit, 0, true, 499)
-  )
-}
-
-const encoder = new TextEncoder()
-const write = ({ event, data }: Frame): Uint8Array =>
-  encoder.encode(Sse.encoder.write({ _tag: "Event", event: event ?? "message", id: undefined, data }))
-
-/** The answer as a stream; a client that goes away has been served what was sent so far. */
-const streamed = (visit: Visit): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
-  const { desk, answer, faults, draw } = visit
-  const { ask, reply, id } = answer
-  const all = frames(answer)
-  const breaksAt = draw() < faults.cut || draw() < faults.errorInStream ? Math.floor(all.length / 2) : Infinity
-  const withError = breaksAt < Infinity && draw() < faults.errorInStream
-  const hangs = draw() < faults.hang
-  const fails = draw() < faults.error
-  let sent = 0
-  return Effect.uninterruptibleMask((restore) =>
-    Effect.gen(function* () {
-      yield* restore(hangs ? Effect.never : work(desk, millisBefore(desk, ask)))
-      if (fails) {
-        yield* leave(visit, 0, false, 500)
-        return serverError(ask.api)
-      }
-      const pieces = Stream.fromIterable(all.entries()).pipe(
-        Stream.mapEffect(([index, frame]) =>
-          Effect.gen(function* () {
-            if (index >= breaksAt) return yield* Effect.fail(withError ? "error" : "cut")
-            const fresh = frame.tokens - sent
-            if (fresh > 0)
-              yield* Effect.sleep(
-                Duration.millis((millisFor(desk, fresh) / (desk.options.timeScale ?? 1)) * desk.slowdown)
-              )
-            sent = Math.max(sent, frame.tokens)
-            return write(frame)
-          })
-        ),
-        Stream.catchIf(
-          (reason) => reason === "error",
-          () => Stream.make(write(errorFrame(ask.api)))
-        ),
-        Stream.onExit((exit) =>
-          leave(
-            visit,
-            Exit.isSuccess(exit) && breaksAt === Infinity ? reply.outputTokens : sent,
-            Exit.isFailure(exit),
-            200
-          )
-        )
-      )
-      return HttpServerResponse.stream(pieces, {
-        headers: { ...headersOf(desk, ask.api, id), "cache-control": "no-cache" },
-        contentType: "text/event-stream"
-      })
-    }).pipe(Effect.onInterrupt(() => leave(visit, 0, true, 499)))
-  )
-}
-
 const refused = (
   api: Api,
   status: number,
@@ -466,7 +180,8 @@ const parse = (text: string): unknown => {
 }
 
 const handle = (
-  desk: Desk
+  desk: Desk,
+  keys: ReadonlyArray<string> | undefined
 ): Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpServerRequest.HttpServerRequest> =>
   Effect.gen(function* () {
     const request = yield* HttpServerRequest.HttpServerRequest
@@ -480,7 +195,6 @@ const handle = (
         `Unknown request URL: ${request.method} ${path}`
       )
     }
-    const { keys } = desk.options
     if (keys !== undefined && !keys.includes(keyOf(request.headers))) {
       return refused(
         api,
@@ -553,7 +267,7 @@ export const make: (options?: Options) => Effect.Effect<ModelServer["Service"], 
     const port = options.port ?? 0
     const clock = yield* Clock.Clock
     const desk = new Desk(options, clock)
-    const url = yield* serve(host, port, handle(desk))
+    const url = yield* serve(host, port, handle(desk, options.keys))
     return ModelServer.of({
       url,
       stats: Effect.sync(() => desk.stats()),

@@ -20,8 +20,8 @@ import * as HttpServerResponse from "effect/http/HttpServerResponse"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
 import { type ListenError, serve } from "./Listen.ts"
-import { Meter } from "./model/meter.ts"
-import { draws } from "./model/seeded.ts"
+import { Meter } from "./internal/meter.ts"
+import { draws } from "./internal/seeded.ts"
 
 /**
  * - `routes`: by name, what is known of a key; `undefined` is a 404.
