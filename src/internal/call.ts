@@ -220,6 +220,7 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
 
   /** The world may have changed while it waited: told to stop, or the breaker is open and this is not the probe. */
   #beforeStart(limitMillis: number, now: number): Rejected.Reason | undefined {
+    if (limitMillis <= 0) return tooLate(this.#request.needsMillis, limitMillis)
     if (this.#envelope !== undefined && Envelope.node(this.#envelope).isStopping) return { _tag: "Draining" }
     const { breaker, name } = this.site
     if (breaker === undefined) return undefined

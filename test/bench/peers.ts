@@ -70,7 +70,7 @@ const withBottleneck = (): Burst => {
     maxConcurrent: concurrency,
     reservoir: plenty,
     reservoirRefreshAmount: plenty,
-    reservoirRefreshInterval: 250 * 40
+    reservoirRefreshInterval: 10_000
   })
   limiter.on("failed", (_error, { retryCount }) => (retryCount < retries ? 200 : null))
   return (size) => all(size, () => limiter.schedule({ expiration: timeoutMillis }, noop))
