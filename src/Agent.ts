@@ -376,7 +376,8 @@ export interface ForEachOptions extends SpawnOptions {
 /**
  * Runs an agent for each item of an iterable or a stream and waits for all. Items are pulled one by one, each when its
  * child can start; an endless source takes no memory. Never fails because a child does, and never starts one that it
- * cannot fund or finish: what did not complete is in the results with its reason.
+ * cannot fund or finish: what did not complete is in the results with its reason. The children share one supervisor, so
+ * its intensity (3 restarts in 60 seconds by default) is for the whole loop.
  *
  * **Errors** `Rejected` outside a fleet; the stream's own error. A `RangeError` for a bad option.
  *

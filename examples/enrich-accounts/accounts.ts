@@ -39,6 +39,7 @@ export const load = (path: string, count: number): Effect.Effect<ReadonlyArray<A
     const missing = Object.keys(columns).filter((column) => !(column in (rows[0]?.record ?? {})))
     if (missing.length > 0) return yield* fail(`line 1: the column ${missing.join(", ")} is missing`)
     const accounts: Array<Account> = []
+    const seen = new Set<string>()
     for (const { record, info } of rows.slice(0, count)) {
       const renamed = Object.fromEntries(Object.entries(columns).map(([from, to]) => [to, record[from]]))
       const account = decode(renamed)
@@ -46,6 +47,10 @@ export const load = (path: string, count: number): Effect.Effect<ReadonlyArray<A
         const empty = Object.keys(columns).find((column) => !record[column])
         return yield* fail(`line ${info.lines}: the column ${empty ?? "?"} is empty`)
       }
+      const { symbol } = account.success
+      // The report knows accounts by their symbol; one that came twice would be counted once.
+      if (seen.has(symbol)) return yield* fail(`line ${info.lines}: the column Symbol has ${symbol} a second time`)
+      seen.add(symbol)
       accounts.push(account.success)
     }
     if (accounts.length < count) return yield* fail(`holds ${accounts.length} accounts, ${count} were asked for`)

@@ -8,10 +8,12 @@ import { NodeHttpClient, NodeServices } from "@effect/platform-node"
 import { Config, Console, Deferred, Duration, Effect, Fiber, Layer, Option, Redacted, Schema } from "effect"
 import { CliError, Command, Flag } from "effect/cli"
 import { Fleet } from "espalier"
+import * as Spend from "espalier/Spend"
 import { ModelServer, ToolServer } from "espalier/testing"
 import { fileURLToPath } from "node:url"
 import { type Account, load } from "./accounts.ts"
 import { Campaign } from "./agents.ts"
+import { join, presenter } from "./cli.ts"
 import { Model, Provider } from "./model.ts"
 import * as Naive from "./naive.ts"
 import { format, fromReport, type Outcome, refused } from "./outcome.ts"
@@ -45,6 +47,16 @@ const flags = {
     Flag.withDescription("Token budget of the whole tree; the default does not quite reach for all"),
     Flag.withSchema(TokenCount),
     Flag.optional
+  ),
+  usd: Flag.Finite("usd").pipe(
+    Flag.withDescription("Money budget of the whole tree in dollars; default none"),
+    Flag.withSchema(Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 1e9 }))),
+    Flag.optional
+  ),
+  depth: Flag.Int("depth").pipe(
+    Flag.withDescription("How deep agents may be nested, from 0 to 64"),
+    Flag.withSchema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 64 }))),
+    Flag.withDefault(4)
   ),
   deadline: Flag.String("deadline").pipe(
     Flag.withDescription('Deadline from now, such as "55 seconds"'),
@@ -94,6 +106,8 @@ interface Chosen {
   readonly model: Option.Option<string>
   readonly priceIn: Option.Option<number>
   readonly priceOut: Option.Option<number>
+  readonly usd: Option.Option<number>
+  readonly naive: boolean
 }
 
 const price = (flag: string, dollars: number): Effect.Effect<number, UsageError> =>
@@ -101,26 +115,35 @@ const price = (flag: string, dollars: number): Effect.Effect<number, UsageError>
     ? Effect.succeed(Math.round(dollars * 1_000_000))
     : Effect.fail(new UsageError({ text: `--${flag} must be dollars from 0 to 1000000, got ${dollars}` }))
 
-/** The provider to talk to; a real one needs a model and a key, and says so. */
-const providerOf = (chosen: Chosen, localUrl: string) =>
+/** Whom to ask, before its address is known. */
+type Remote = Omit<Provider["Service"], "url"> & { readonly url: string | undefined }
+
+/** The provider to talk to; a real one needs a model and a key, and says so before anything is started. */
+const providerOf = (chosen: Chosen): Effect.Effect<Remote, UsageError | Config.ConfigError> =>
   Effect.gen(function* () {
-    if (chosen.provider === "local") {
+    const { model, priceIn, priceOut, provider: kind } = chosen
+    if (Option.isSome(priceIn) !== Option.isSome(priceOut))
+      return yield* new UsageError({ text: "--price-in and --price-out go together" })
+    const prices =
+      Option.isSome(priceIn) && Option.isSome(priceOut)
+        ? { input: yield* price("price-in", priceIn.value), output: yield* price("price-out", priceOut.value) }
+        : undefined
+    if (kind === "local") {
+      if (prices !== undefined || Option.isSome(model))
+        return yield* new UsageError({
+          text: "--model, --price-in and --price-out go with --provider openai or anthropic"
+        })
       const key = Redacted.make("none")
-      return Provider.of({ kind: "openai", url: localUrl, model: "local", key, prices: localPrices })
+      return { kind: "openai", isLocal: true, url: undefined, model: "local", key, prices: localPrices }
     }
-    const kind = chosen.provider
-    if (Option.isNone(chosen.model)) return yield* new UsageError({ text: `--provider ${kind} needs --model` })
+    if (chosen.naive) return yield* new UsageError({ text: "--naive runs against the local model server only" })
+    if (Option.isNone(model)) return yield* new UsageError({ text: `--provider ${kind} needs --model` })
     const key = yield* Config.option(Config.Redacted(keys[kind]))
     if (Option.isNone(key))
       return yield* new UsageError({ text: `--provider ${kind} needs ${keys[kind]} in the environment` })
-    const prices =
-      Option.isSome(chosen.priceIn) && Option.isSome(chosen.priceOut)
-        ? {
-            input: yield* price("price-in", chosen.priceIn.value),
-            output: yield* price("price-out", chosen.priceOut.value)
-          }
-        : undefined
-    return Provider.of({ kind, url: urls[kind], model: chosen.model.value, key: key.value, prices })
+    if (Option.isSome(chosen.usd) && prices === undefined)
+      return yield* new UsageError({ text: `--usd with --provider ${kind} needs --price-in and --price-out` })
+    return { kind, isLocal: false, url: urls[kind], model: model.value, key: key.value, prices }
   })
 
 /** About 245 tokens an account is what they take; with a twentieth less the budget does not quite reach for all. */
@@ -129,14 +152,17 @@ const budgetFor = (accounts: number): number => Math.max(3_000, accounts * 234)
 const governed = (
   accounts: ReadonlyArray<Account>,
   tokens: number,
-  deadline: string,
-  priority: number,
+  terms: Pick<Fleet.SubmitOptions, "microDollars" | "depth" | "priority"> & { readonly deadline: string },
   provider: Provider["Service"],
   crmUrl: string,
   served: Effect.Effect<number | null>
 ): Effect.Effect<Outcome, unknown> =>
   Effect.gen(function* () {
-    const handle = yield* Fleet.submit(Campaign, accounts, { tokens, deadline: deadline as Duration.Input, priority })
+    const handle = yield* Fleet.submit(Campaign, accounts, {
+      ...terms,
+      tokens,
+      deadline: terms.deadline as Duration.Input
+    })
     const drained = yield* Deferred.make<Fleet.Drained>()
     const signals = yield* Effect.forkScoped(
       Effect.flatMap(Fleet.drainOnSignal(["SIGTERM", "SIGINT"], "5 seconds"), (found) =>
@@ -200,6 +226,7 @@ const naive = (
       maxInFlight: counted.maxInFlight,
       maxDepth: 0,
       wallSeconds: Math.round(Duration.toMillis(duration) / 100) / 10,
+      failure: null,
       cutOff: []
     }
   })
@@ -208,11 +235,9 @@ const command = Command.make(
   "enrich-accounts",
   flags,
   Effect.fnUntraced(function* (input) {
+    const remote = yield* providerOf(input)
     const accounts = yield* load(input.file, input.accounts)
     const tokens = Option.getOrElse(input.tokens, () => budgetFor(accounts.length))
-    if (input.naive && input.provider !== "local") {
-      return yield* new UsageError({ text: "--naive runs against the local model server only" })
-    }
     const model = yield* ModelServer.make({
       port: input.port,
       seed: input.seed,
@@ -230,15 +255,21 @@ const command = Command.make(
       latencyMillis: 80,
       failShare: 0.01
     })
-    const provider = yield* providerOf(input, model.url)
+    const provider = Provider.of({ ...remote, url: remote.url ?? model.url })
+    const terms = {
+      deadline: input.deadline,
+      priority: input.priority,
+      depth: input.depth,
+      ...(Option.isSome(input.usd) ? { microDollars: Spend.fromDollars(input.usd.value) } : {})
+    }
     const served =
       input.provider === "local" ? Effect.map(model.stats, (stats) => stats.totalTokens) : Effect.succeed(null)
     const outcome = input.naive
       ? yield* naive(accounts, tokens, model, tools.url)
-      : yield* governed(accounts, tokens, input.deadline, input.priority, provider, tools.url, served)
-    if (!input.json) return yield* Console.log(format(outcome))
-    process.stderr.write(`${format(outcome)}\n`)
-    yield* Console.log(JSON.stringify(outcome))
+      : yield* governed(accounts, tokens, terms, provider, tools.url, served)
+    yield* input.json ? Console.error(format(outcome)) : Console.log(format(outcome))
+    if (input.json) yield* Console.log(JSON.stringify(outcome))
+    if (outcome.failure !== null) return yield* new UsageError({ text: `the campaign failed: ${outcome.failure}` })
   }, Effect.scoped)
 )
 
@@ -257,9 +288,9 @@ const explain = (error: unknown): Effect.Effect<void> =>
 
 // Not NodeRuntime.runMain: that interrupts everything at the first signal, and the fleet is to let go in order.
 await Effect.runPromise(
-  Command.run(command, { version: "0.1.0" }).pipe(
+  Command.runWith(command, { version: "0.1.0" })(join(process.argv.slice(2))).pipe(
     Effect.catch(explain),
     Effect.catchDefect((defect) => explain(defect)),
-    Effect.provide(NodeServices.layer)
+    Effect.provide(Layer.merge(NodeServices.layer, presenter))
   )
 )

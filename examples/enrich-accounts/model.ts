@@ -19,6 +19,8 @@ export class Provider extends Context.Service<
   Provider,
   {
     readonly kind: "openai" | "anthropic"
+    /** Whether it is the server of this example, whose way of counting is known. */
+    readonly isLocal: boolean
     readonly url: string
     readonly model: string
     readonly key: Redacted.Redacted<string>
@@ -46,8 +48,15 @@ const AnthropicBody = Schema.Struct({
   })
 })
 
-/** A prompt takes at most one token a byte, and these models about a quarter of that; half is a safe bound. */
-const boundOf = (prompt: string): number => Math.ceil(new TextEncoder().encode(prompt).length / 2) + 200
+/**
+ * The most input tokens of a prompt. The server of this example counts a quarter of the prompt's bytes; of a real
+ * tokenizer all one can say is that it makes at most one token of a byte, and the schema is counted too.
+ */
+const boundOf = (provider: Provider["Service"], prompt: string, schema: Schema.Top): number => {
+  const bytes = (text: string): number => new TextEncoder().encode(text).length
+  if (provider.isLocal) return Math.ceil(bytes(prompt) / 4)
+  return bytes(prompt) + bytes(JSON.stringify(Schema.toJsonSchemaDocument(schema).schema)) + 200
+}
 
 const costOf = (prices: Provider["Service"]["prices"], input: number, output: number): Spend =>
   prices === undefined ? {} : { microDollars: Math.ceil((input * prices.input + output * prices.output) / 1_000_000) }
@@ -123,7 +132,7 @@ const exchange = <A>(provider: Provider["Service"], prompt: string, cap: number,
     return { value, usage } satisfies Reply<A>
   })
 
-/** Usage is the provider's count; an answer that was refused or failed before any work has none, else it is unknown. */
+/** Usage is the provider's count. What was refused (4xx) has cost nothing; what any other failure has cost is unknown. */
 const usageOf =
   (prices: Provider["Service"]["prices"]) =>
   <A>(exit: Exit.Exit<Reply<A>, Fault.Fault>): Spend | undefined => {
@@ -132,14 +141,14 @@ const usageOf =
       return { tokens: input + output, ...costOf(prices, input, output) }
     }
     const error = exit.cause.reasons.find((reason) => reason._tag === "Fail")?.error
-    return error !== undefined && error.status >= 400 ? { tokens: 0, microDollars: 0 } : undefined
+    return error !== undefined && error.status >= 400 && error.status < 500 ? { tokens: 0, microDollars: 0 } : undefined
   }
 
 /** Asks the model for a value of the schema, through the governed door. */
 export const ask = <A>(operation: string, prompt: string, cap: number, schema: Schema.Codec<A>) =>
   Effect.gen(function* () {
     const provider = yield* Provider
-    const input = boundOf(prompt)
+    const input = boundOf(provider, prompt, schema)
     const reply = yield* Model.call(exchange(provider, prompt, cap, schema), {
       operation,
       tokens: input + cap,

@@ -29,6 +29,8 @@ export interface Outcome {
   readonly maxInFlight: number
   readonly maxDepth: number
   readonly wallSeconds: number
+  /** Why the campaign as a whole failed; null when it came to its end, however much it could do. */
+  readonly failure: string | null
   readonly cutOff: ReadonlyArray<string>
 }
 
@@ -80,6 +82,7 @@ export const fromReport = (
     maxInFlight: report.maxInFlight,
     maxDepth: report.maxDepth,
     wallSeconds: seconds(report.millis),
+    failure: report.state === "Failed" ? (report.reason ?? "no reason") : null,
     cutOff: drained?.cutOff.map((node) => node.label ?? node.agent) ?? []
   }
 }
@@ -108,6 +111,7 @@ export const refused = (accounts: ReadonlyArray<Account>, tokensGranted: number,
   maxInFlight: 0,
   maxDepth: 0,
   wallSeconds: 0,
+  failure: null,
   cutOff: []
 })
 

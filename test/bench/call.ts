@@ -43,11 +43,11 @@ const shortLine = 1_000
 const longLine = 100_000
 const rounds = given.quick ? 3 : 5
 /** After so many seconds of one pipeline at one size no further round begins. */
-const patienceSeconds = given.quick ? 2.5 : 30
+const patienceSeconds = given.quick ? 4 : 30
 
 /** Bursts that are not run, because one of them alone would take minutes. */
 const tooSlow: Readonly<Record<string, { readonly above: number; readonly why: string }>> = {
-  bottleneck: { above: 1_000, why: "takes 2 ms a call by the wall clock" },
+  bottleneck: { above: 1_000, why: "a call takes 2 ms by the wall clock" },
   "effect parts": { above: 10_000, why: "each step of the semaphore walks all that wait" }
 }
 
@@ -88,7 +88,7 @@ const measureAll = async (name: string): Promise<Record<string, Sample>> => {
 
 const measureWaiting = async (): Promise<WaitingCosts> => {
   const batches = given.quick ? 30 : 100
-  await Waiting.steps(shortLine, batches)
+  await Waiting.steps(shortLine, 2 * batches)
   const short = await Waiting.steps(shortLine, batches)
   const long = await Waiting.steps(longLine, batches)
   return { refusals: await Waiting.refusals(rounds), bytes: await Waiting.bytes(longLine), short, long }
@@ -120,7 +120,7 @@ const main = (): void => {
       if (sample.rounds < rounds) notes.push(`${name} at ${size}: median of ${sample.rounds}`)
     }
     const slow = tooSlow[name]
-    if (slow !== undefined) notes.push(`${name}: at most ${slow.above} calls, because it ${slow.why}`)
+    if (slow !== undefined) notes.push(`${name}: at most ${slow.above} calls, because ${slow.why}`)
   }
   const { bytes, long, refusals, short } = JSON.parse(apart("waiting")) as WaitingCosts
   const bySize = (step: keyof Waiting.Steps): BySize => ({

@@ -41,11 +41,10 @@ class Down extends Dependency.Service<Down>()("down", { limit: Limit.fixed(64), 
 const runtime = ManagedRuntime.make(Layer.mergeAll(Fleet.layer(), Line.layer, Full.layer, Down.layer))
 
 /** Lets the one call that holds the slot end; each call that is granted puts itself here. */
-let release: () => void = () => {}
-let served = 0
+const slot = { served: 0, release: (): void => {} }
 const work = Effect.callback<void>((resume) => {
-  release = () => resume(Effect.void)
-  served++
+  slot.release = () => resume(Effect.void)
+  slot.served++
 })
 const call = Retry.owned(Line.call(work, request), policy)
 
@@ -102,11 +101,11 @@ const StepCosts = Agent.make("StepCosts", {
         }
       })
       const grant = Effect.gen(function* () {
-        const until = served + batch
-        while (served < until) {
-          const before = served
-          release()
-          if (served === before) yield* Effect.yieldNow
+        const until = slot.served + batch
+        while (slot.served < until) {
+          const before = slot.served
+          slot.release()
+          if (slot.served === before) yield* Effect.yieldNow
         }
       })
       const timed = (step: Effect.Effect<void, never, Line>, samples: Array<number>) =>

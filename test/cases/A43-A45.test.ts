@@ -202,14 +202,14 @@ describe("A44 attempts at the wire", () => {
       const { events, exit } = yield* within("1 minute", Fleet.run(Root, undefined))
       assert(Exit.isSuccess(exit))
       assert.strictEqual(at.length, 3)
+      const tried = exit.value.report.retryTree.filter(({ again }) => again > 0)
       assert.deepStrictEqual(
-        exit.value.report.retryTree
-          .filter(({ layer }) => layer !== "agent Root")
-          .map(({ again, first, layer }) => [layer, first, again]),
-        [
-          ["call api", 1, 2],
-          ["wire api", 3, 0]
-        ]
+        tried.map(({ again, factor, first }) => [first, again, factor]),
+        [[1, 2, 3]]
+      )
+      assert.deepInclude(
+        exit.value.report.retryTree.find(({ layer }) => layer === "wire api"),
+        { first: 3, again: 0 }
       )
       assert.deepStrictEqual(
         events.filter(({ _tag }) => _tag === "LayerRetried"),

@@ -97,6 +97,25 @@ describe("enrich-accounts", () => {
     assert.deepStrictEqual([outcome.rejected, outcome.calls, outcome.tokensSpent], [3, 0, 0])
   })
 
+  it("one failed answer to the plan does not cost the campaign", async () => {
+    // At this seed the model server answers the first attempt at the plan for one account with a 500.
+    const { code, stdout } = await run(["--accounts", "1", "--seed", "21", "--json"])
+    assert.strictEqual(code, 0)
+    const outcome = lastLine(stdout)
+    balanced(outcome)
+    assert.deepStrictEqual([outcome.completed, outcome.retries], [1, 1])
+  })
+
+  it("a short deadline leaves what was done, and says of the rest that time ran out", async () => {
+    const { code, stdout } = await run(["--accounts", "100", "--deadline", "5 seconds", "--json"])
+    assert.strictEqual(code, 0)
+    const outcome = lastLine(stdout)
+    balanced(outcome)
+    assert.isAbove(outcome.completed, 0)
+    assert.isAbove(outcome.rejected, 0)
+    assert.isBelow(outcome.wallSeconds, 6)
+  })
+
   const folder = mkdtempSync(join(tmpdir(), "espalier-"))
   const csv = (name: string, text: string): string => {
     const path = join(folder, name)
@@ -111,8 +130,14 @@ describe("enrich-accounts", () => {
     ["infinite tokens", ["--tokens=Infinity"], /--tokens.*Infinity/],
     ["huge tokens", ["--tokens=1e99"], /--tokens.*1e99/],
     ["a deadline in the past", ["--deadline=-1 seconds"], /--deadline.*above zero/],
+    ["a deadline in the past, in two words", ["--deadline", "-1 seconds"], /--deadline.*-1 seconds.*above zero/],
     ["a deadline that is none", ["--deadline=soon"], /--deadline.*duration/],
     ["an unknown priority", ["--priority=9"], /--priority.*9.*0 and 3/],
+    ["a negative depth", ["--depth", "-1"], /--depth.*-1.*0 and 64/],
+    ["a fractional depth", ["--depth=1.5"], /--depth.*1\.5.*integer/],
+    ["negative dollars", ["--usd", "-1"], /--usd.*-1/],
+    ["dollars that are no number", ["--usd=NaN"], /--usd.*NaN/],
+    ["a price without its other half", ["--provider=openai", "--model=m", "--price-in=1"], /--price-out/],
     ["no accounts", ["--accounts=0"], /--accounts.*1 and 503/],
     ["a seed that is no number", ["--seed=x"], /--seed.*x/],
     ["an unknown flag", ["--bogus"], /--bogus/],
@@ -131,6 +156,11 @@ describe("enrich-accounts", () => {
       ["--accounts=1", `--file=${csv("c.csv", `${header}\nA,,C,D,E\n`)}`],
       /line 2.*Security.*empty/
     ],
+    [
+      "a CSV with an account twice",
+      ["--accounts=2", `--file=${csv("e.csv", `${header}\nA,B,C,D,E\nA,B,C,D,E\n`)}`],
+      /line 3.*A a second/
+    ],
     ["a CSV with an open quote", ["--accounts=1", `--file=${csv("d.csv", `${header}\nA,"B,C,D,E\n`)}`], /d\.csv: line/]
   ]
   it("bad input is one clear error that names what and how, and nothing is started", async () => {
@@ -140,7 +170,8 @@ describe("enrich-accounts", () => {
           const { code, stdout, stderr } = await run([...args, "--json"])
           assert.notStrictEqual(code, 0, name)
           assert.match(stdout + stderr, message, name)
-          assert.notInclude(stdout, "tokensSpent", name)
+          assert.strictEqual(stdout, "", name)
+          assert.strictEqual(stderr.trim().split("\n").length, 1, `${name}: ${stderr}`)
         })
       )
     }

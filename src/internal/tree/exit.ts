@@ -30,11 +30,15 @@ const errorOf = (cause: Cause.Cause<unknown>): unknown => {
   return error._tag === "Some" ? error.value : undefined
 }
 
-/** A fault is what running again may mend: not a refusal, not an interruption, not the end of time or money. */
+/**
+ * A fault is what running again may mend: not a refusal, not an interruption, not the end of time or money, and not an
+ * error that says of itself that it is not retryable.
+ */
 export const isFault = (cause: Cause.Cause<unknown>): boolean => {
   if (Cause.hasInterruptsOnly(cause)) return false
   const error = errorOf(cause)
   if (Rejected.isRejected(error)) return false
+  if (typeof error === "object" && error !== null && "isRetryable" in error && error.isRetryable === false) return false
   return !(GaveUp.isGaveUp(error) && (error.reason._tag === "Expired" || error.reason._tag === "Stopped"))
 }
 
