@@ -45,6 +45,8 @@ const rounds = given.quick ? 3 : 5
 /** After so many seconds of one pipeline at one size no further round begins. */
 const patienceSeconds = given.quick ? 4 : 30
 
+const warmUpMillis = 1_500
+
 /** Bursts that are not run, because one of them alone would take minutes. */
 const tooSlow: Readonly<Record<string, { readonly above: number; readonly why: string }>> = {
   bottleneck: { above: 1_000, why: "a call takes 2 ms by the wall clock" },
@@ -79,6 +81,10 @@ const rounded = (value: number): number => Number(value.toPrecision(3))
 
 const measureAll = async (name: string): Promise<Record<string, Sample>> => {
   const burst = pipelines[name]!()
+  // Long enough for the compiler to be done with it, or once where a burst takes longer than that.
+  const began = performance.now()
+  do await runBurst(burst, sizes[0])
+  while (performance.now() - began < warmUpMillis)
   const bySize: Record<string, Sample> = {}
   for (const size of sizes) {
     if (size <= (tooSlow[name]?.above ?? Infinity)) bySize[size] = await measure(burst, size)

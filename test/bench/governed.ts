@@ -30,9 +30,10 @@ const Caller = Agent.make("Caller", {
   run: (size) =>
     Effect.suspend(() => {
       let done = 0
-      const call = Effect.map(Retry.owned(Crm.call(Effect.yieldNow, request), policy), () => void done++)
+      // Made anew for each, as a call with a prompt of its own is.
+      const call = () => Effect.map(Retry.owned(Crm.call(Effect.yieldNow, request), policy), () => void done++)
       return Effect.map(
-        Effect.forEach(Array.from({ length: size }), () => call, { concurrency: "unbounded", discard: true }),
+        Effect.forEach(Array.from({ length: size }), call, { concurrency: "unbounded", discard: true }),
         () => done
       )
     })

@@ -98,29 +98,18 @@ const withEffectParts = (): Burst => {
       })
       let done = 0
       const work = Effect.as(Effect.yieldNow, 1)
-      const call = work.pipe(
-        Effect.timeout(Duration.millis(timeoutMillis)),
-        limited,
-        slots.withPermits(1),
-        breaker.execute({ key: "crm" }),
-        Effect.retry(schedule),
-        Effect.map((one) => {
-          done += one
-        })
-      )
-      yield* Effect.forEach(
-        {
-          length: size,
-          *[Symbol.iterator]() {
-            for (let i = 0; i < size; i++) yield i
-          }
-        },
-        () => call,
-        {
-          concurrency: "unbounded",
-          discard: true
-        }
-      )
+      const call = () =>
+        work.pipe(
+          Effect.timeout(Duration.millis(timeoutMillis)),
+          limited,
+          slots.withPermits(1),
+          breaker.execute({ key: "crm" }),
+          Effect.retry(schedule),
+          Effect.map((one) => {
+            done += one
+          })
+        )
+      yield* Effect.forEach(Array.from({ length: size }), call, { concurrency: "unbounded", discard: true })
       return done
     })
   return (size) => runtime.runPromise(burst(size))
@@ -132,9 +121,9 @@ const bareFiber = (): Burst => (size) =>
   Effect.runPromise(
     Effect.suspend(() => {
       let done = 0
-      const call = Effect.map(Effect.yieldNow, () => void done++)
+      const call = () => Effect.map(Effect.yieldNow, () => void done++)
       return Effect.map(
-        Effect.forEach(Array.from({ length: size }), () => call, { concurrency: "unbounded", discard: true }),
+        Effect.forEach(Array.from({ length: size }), call, { concurrency: "unbounded", discard: true }),
         () => done
       )
     })

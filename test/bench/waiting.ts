@@ -46,7 +46,8 @@ const work = Effect.callback<void>((resume) => {
   slot.release = () => resume(Effect.void)
   slot.served++
 })
-const call = Retry.owned(Line.call(work, request), policy)
+/** Made anew for each, as a call with a prompt of its own is. */
+const call = () => Retry.owned(Line.call(work, request), policy)
 
 const waiting = Effect.map(Line.snapshot, (snapshot) => snapshot.waiting.reduce((sum, tier) => sum + tier, 0))
 const expectWaiting = (size: number) =>
@@ -61,10 +62,11 @@ const Bytes = Agent.make("Bytes", {
   output: Schema.Finite,
   run: ({ size }) =>
     Effect.gen(function* () {
-      const holder = yield* Effect.forkChild(call, { startImmediately: true })
+      const holder = yield* Effect.forkChild(call(), { startImmediately: true })
       const fibers: Array<Fiber.Fiber<unknown, unknown>> = []
       const before = heapUsed()
-      for (let index = 0; index < size; index++) fibers.push(yield* Effect.forkChild(call, { startImmediately: true }))
+      for (let index = 0; index < size; index++)
+        fibers.push(yield* Effect.forkChild(call(), { startImmediately: true }))
       yield* Effect.yieldNow
       const bytes = (heapUsed() - before) / size
       yield* expectWaiting(size)
@@ -84,7 +86,7 @@ const StepCosts = Agent.make("StepCosts", {
       let seed = 1
       const random = (): number => (seed = (seed * 48_271) % 2_147_483_647) / 2_147_483_647
       // Deadlines of their own put the calls in no order, as those of a fleet are.
-      const oneMore = Effect.suspend(() => Envelope.within(deadlineMillis * (0.5 + random() / 2))(call))
+      const oneMore = Effect.suspend(() => Envelope.within(deadlineMillis * (0.5 + random() / 2))(call()))
       const fibers: Array<Fiber.Fiber<unknown, unknown>> = []
       const enqueue = Effect.gen(function* () {
         for (let index = 0; index < batch; index++) {

@@ -231,6 +231,8 @@ export const run = (setting: Setting, stopAfterMillis?: number): Effect.Effect<H
         Stream.runForEach(Fleet.events, (event) => Effect.sync(() => events.push(event))),
         { startImmediately: true }
       )
+      // The reader listens only once its fiber has got that far, whatever its share of turns.
+      for (let turn = 0; turn < 300; turn++) yield* Effect.yieldNow
       const handle = yield* Fleet.submit(
         root,
         { parent: undefined, plan: setting.plan },
