@@ -34,6 +34,7 @@ import * as Gate from "./Gate.ts"
 import type { GaveUp } from "./GaveUp.ts"
 import * as callMachine from "./internal/call.ts"
 import * as CommonFailure from "./internal/commonFailure.ts"
+import { CurrentTry } from "./internal/currentTry.ts"
 import { Envelope, of } from "./internal/envelope.ts"
 import { Recorder } from "./internal/recorder.ts"
 import * as RetryAfter from "./internal/retryAfter.ts"
@@ -185,7 +186,7 @@ export const make = Effect.fnUntraced(function* (name: string, options: Options)
   const gate = yield* Gate.make(options, breaker)
   const site: callMachine.Site = {
     name,
-    layer: `call ${name}`,
+    layer: `gate ${name}`,
     gate,
     breaker,
     timeoutMillis: millisOf(`Dependency ${name}: timeout`, options.timeout ?? "60 seconds"),
@@ -254,7 +255,8 @@ const callWith = <A, E, R>(
       return call.cancel
     })
     const once = lender === undefined ? run : lender.loan.withPermits(1)(run)
-    if (envelope === undefined || Envelope.recorder(envelope).retryOwner !== "call") return once
+    const owns = fiber.getRef(CurrentTry) === undefined
+    if (envelope === undefined || !owns || Envelope.recorder(envelope).retryOwner !== "call") return once
     return Retry.retrying(
       once,
       Retry.policyOf(`${site.name}.call: retry`, options.retry ?? {}),

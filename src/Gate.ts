@@ -73,6 +73,8 @@ export interface Snapshot {
  */
 export interface Ticket extends Machine.Ticket {
   granted(nowMillis: number): void
+  /** Told once, in the place of `granted`, when the rates were lowered below what it costs. */
+  unfit?(entry: Machine.Unfit, nowMillis: number): void
 }
 
 /**
@@ -239,15 +241,20 @@ export class Gate {
     if (this.#advancing) return
     this.#advancing = true
     try {
-      let next = Machine.advance(this.#machine, nowMillis)
-      while (next !== undefined) {
-        next.granted(nowMillis)
-        next = Machine.advance(this.#machine, nowMillis)
-      }
+      for (let next = this.#next(nowMillis); next !== undefined; next = this.#next(nowMillis)) next.granted(nowMillis)
     } finally {
       this.#advancing = false
     }
     this.#wake(nowMillis)
+  }
+
+  #next(nowMillis: number): Ticket | undefined {
+    const machine = this.#machine
+    if (machine.rates.length > 0) {
+      for (let out = Machine.misfit(machine, nowMillis); out !== undefined; out = Machine.misfit(machine, nowMillis))
+        out.ticket.unfit?.(out.entry, nowMillis)
+    }
+    return Machine.advance(machine, nowMillis)
   }
 
   snapshot(nowMillis: number): Snapshot {

@@ -27,6 +27,7 @@ import * as Schedule from "effect/Schedule"
 import { nowUnsafe } from "./Deadline.ts"
 import * as GaveUp from "./GaveUp.ts"
 import * as Attempts from "./internal/attempts.ts"
+import { CurrentTry } from "./internal/currentTry.ts"
 import { Envelope, of } from "./internal/envelope.ts"
 import { finite, integer } from "./internal/number.ts"
 import * as Rejected from "./Rejected.ts"
@@ -104,7 +105,8 @@ export const owned = <A, E, R>(self: Effect.Effect<A, E, R>, options: Options<E>
   const policy = policyOf("Retry.owned", options)
   return Effect.withFiber((fiber) => {
     const envelope = of(fiber)
-    return envelope !== undefined && !envelope.mayRetry ? self : retrying(self, policy, envelope, "work")
+    const below = fiber.getRef(CurrentTry) !== undefined
+    return below || (envelope !== undefined && !envelope.mayRetry) ? self : retrying(self, policy, envelope, "work")
   })
 }
 
@@ -152,6 +154,8 @@ export const retrying = <A, E, R>(
     if (envelope !== undefined) Attempts.first(Envelope.recorder(envelope).attempts, layer)
     const schedule = Schedule.exponential(policy.base).pipe(
       Schedule.setInputType<E>(),
+      // Before the budget is asked: what is not tried again must not be paid for.
+      Schedule.upTo({ times: policy.times }),
       Schedule.modifyDelay(({ duration, input }) =>
         Effect.map(Random.next, (random) => {
           const jittered = random * Math.min(policy.capMillis, Duration.toMillis(duration))
@@ -167,10 +171,15 @@ export const retrying = <A, E, R>(
           count(envelope, layer)
           return true
         })
-      ),
-      Schedule.upTo({ times: policy.times })
+      )
     )
-    return Effect.retry(self, schedule)
+    let again = false
+    const attempt = Effect.suspend(() => {
+      const current = { again }
+      again = true
+      return Effect.provideService(self, CurrentTry, current)
+    })
+    return Effect.retry(attempt, schedule)
   })
 
 const count = (envelope: Envelope | undefined, layer: string): void => {

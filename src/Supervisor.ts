@@ -13,7 +13,7 @@
  * @since 0.1.0
  */
 import * as Duration from "effect/Duration"
-import { integer } from "./internal/number.ts"
+import { integer, integerOrInfinity } from "./internal/number.ts"
 import * as RestartIntensity from "./internal/restartIntensity.ts"
 
 /**
@@ -45,6 +45,8 @@ export type Restart = "permanent" | "transient" | "temporary"
  * - `restart`: default `"transient"`.
  * - `intensity`, `period`: at most so many restarts in so long; default 3 in 60 seconds. Beyond it a child ends as
  *   `RestartIntensityExceeded`: alone under one-for-one, with those that depend on it under the others.
+ * - `attempts`: how often one child is run in all; default 4. OTP has no such bound, because a process that crashes once an
+ *   hour costs nothing; an agent that does costs an hour of tokens each time. `Infinity` for none.
  * - `backoff`: the first wait before a restart; doubles each time, at random between 0 and that (full jitter), at most
  *   10 seconds. Default 200 milliseconds.
  *
@@ -56,6 +58,7 @@ export interface Options {
   readonly restart?: Restart
   readonly intensity?: number
   readonly period?: Duration.Input
+  readonly attempts?: number
   readonly backoff?: Duration.Input
 }
 
@@ -82,7 +85,11 @@ export interface Member {
  */
 export type Decision<M extends Member> =
   | { readonly _tag: "Restart"; readonly others: ReadonlyArray<M>; readonly backoffMillis: number }
-  | { readonly _tag: "GiveUp"; readonly others: ReadonlyArray<M>; readonly exceeded: boolean }
+  | {
+      readonly _tag: "GiveUp"
+      readonly others: ReadonlyArray<M>
+      readonly exceeded: "intensity" | "attempts" | undefined
+    }
 
 const maxBackoffMillis = 10_000
 
@@ -97,6 +104,7 @@ export class Group<M extends Member> {
   readonly restart: Restart
   readonly intensity: number
   readonly periodMillis: number
+  readonly attempts: number
   readonly #backoffMillis: number
   /** Whether members depend on each other and one of them was given up: nothing more is started in it. */
   givenUp = false
@@ -107,6 +115,7 @@ export class Group<M extends Member> {
     this.strategy = options.strategy ?? "one-for-one"
     this.restart = options.restart ?? "transient"
     this.intensity = integer("Supervisor: intensity", options.intensity ?? 3, 0, 1_000_000)
+    this.attempts = integerOrInfinity("Supervisor: attempts", options.attempts ?? 4, 1)
     this.periodMillis = Duration.toMillis(Duration.fromInputUnsafe(options.period ?? "60 seconds"))
     if (!(this.periodMillis > 0))
       throw new RangeError(`Supervisor: period must be a duration > 0, got ${this.periodMillis} ms`)
@@ -128,15 +137,16 @@ export class Group<M extends Member> {
   /** One member failed, for the `attempts`-th time; `allowed` is asked last, when all else speaks for a restart. */
   failed(member: M, attempts: number, now: number, random: number, allowed: () => boolean): Decision<M> {
     const others = this.#dependents(member)
-    const giveUp = (exceeded: boolean): Decision<M> => {
+    const giveUp = (exceeded?: "intensity" | "attempts"): Decision<M> => {
       const alone = this.strategy === "one-for-one"
       if (!alone) this.givenUp = true
       return { _tag: "GiveUp", others: alone ? [] : others.reverse(), exceeded }
     }
-    if (this.restart === "temporary" || this.intensity === 0) return giveUp(false)
+    if (this.restart === "temporary" || this.intensity === 0 || this.attempts === 1) return giveUp()
+    if (attempts >= this.attempts) return giveUp("attempts")
     const [may, restarts] = RestartIntensity.restart(this.#restarts, now)
-    if (!may) return giveUp(true)
-    if (!allowed()) return giveUp(false)
+    if (!may) return giveUp("intensity")
+    if (!allowed()) return giveUp()
     this.#restarts = restarts
     return {
       _tag: "Restart",

@@ -27,12 +27,15 @@ import * as GaveUp from "../GaveUp.ts"
 import * as Outcome from "../Outcome.ts"
 import * as Rejected from "../Rejected.ts"
 import type { RetryBudget } from "../RetryBudget.ts"
-import { type Spend, zero } from "../Spend.ts"
+import { make as check, type Spend, zero } from "../Spend.ts"
 import { Bell } from "./alarm.ts"
 import * as Attempts from "./attempts.ts"
+import { CurrentTry } from "./currentTry.ts"
 import { note } from "./commonFailure.ts"
 import { CurrentEnvelope, Envelope } from "./envelope.ts"
+import type { Unfit } from "./gateMachine.ts"
 import * as holding from "./holding.ts"
+import { lineOrder } from "./lineOrder.ts"
 import type { Hold } from "./ledger.ts"
 import type { Recorder } from "./recorder.ts"
 
@@ -79,6 +82,9 @@ type Failure<E> = E | Rejected.Rejected | GaveUp.GaveUp
 
 /** Longest pause after throttles that do not say when to come back; starts at a second and doubles. */
 const maxPauseMillis = 30_000
+/** The longest wait that an answer is believed. */
+const maxAskedMillis = 3_600_000
+const clamped = (millis: number): number => Math.max(0, Math.min(maxAskedMillis, millis))
 
 export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket {
   // What the line and the gate read.
@@ -135,7 +141,8 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     this.#envelope = envelope
     this.#deadline = envelope?.deadline ?? never
     this.#recorder = envelope === undefined ? site.recorder : Envelope.recorder(envelope)
-    this.order = orderOf(this.#recorder, this.#deadline)
+    const attained = this.#recorder.spentTokens + this.#recorder.calls
+    this.order = lineOrder(this.#recorder.calls > 0, this.#deadline, attained)
     this.#request = request
     this.#work = work
     this.#context = context
@@ -162,7 +169,8 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     const refusal = this.#whileOpen(now) ?? this.#enter(now)
     if (refusal === undefined) {
       Attempts.first(this.#recorder.attempts, this.site.layer)
-      return this.#retries.deposit(now)
+      if (Context.get(this.#context, CurrentTry)?.again !== true) this.#retries.deposit(now)
+      return
     }
     this.#settle(zero, now)
     this.#refuse(refusal)
@@ -196,6 +204,20 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     }
   }
 
+  unfit(entry: Unfit, now: number): void {
+    this.#phase = "done"
+    this.#recorder.waiting--
+    this.site.gate.alarm.unset(this)
+    this.#settle(zero, now)
+    this.#refuse({
+      _tag: "NeverFits",
+      dependency: this.site.name,
+      rate: entry.rate,
+      cost: entry.cost,
+      capacity: entry.capacity
+    })
+  }
+
   granted(now: number): void {
     if (this.#phase === "waiting") {
       this.#recorder.waiting--
@@ -209,6 +231,7 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
       return this.#refuse(refusal)
     }
     this.#phase = "running"
+    this.#sent = undefined
     this.#startedMillis = now
     this.#recorder.enter()
     this.site.gate.alarm.set(this, now + limit)
@@ -298,8 +321,7 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     if (wasZombie) gate.zombies--
     gate.alarm.unset(this)
     this.#recorder.leave()
-    const outcome = this.#outcomeOf(exit)
-    const truth = outcome._tag === "Throttled" ? (this.#usageOf(exit) ?? zero) : this.#usageOf(exit)
+    const { outcome, truth, told } = this.#read(exit)
     if (this.#cut === undefined) gate.learn(outcome, this.#startedMillis, now)
     gate.settle(this, truth?.tokens, now)
     this.#tellBreaker(outcome, now)
@@ -308,7 +330,7 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     if (!backInLine) {
       this.#settle(truth, now)
       if (wasZombie) this.#phase = "done"
-      else this.#finish(this.#cut === undefined ? exit : this.#cutExit())
+      else this.#finish(this.#cut === undefined ? told : this.#cutExit())
     }
     gate.advance(now)
   }
@@ -326,7 +348,10 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
   /** Pauses the gate and puts the call back in line, if its deadline and the retry budget allow. */
   #throttledAgain(outcome: Outcome.Outcome & { readonly _tag: "Throttled" }, now: number): boolean {
     this.#pause(outcome, now)
-    if (this.#phase !== "running" || !this.#retries.withdraw(1, now)) return false
+    // A wait that does not fit is no retry, and must not be paid for.
+    const startsAt = now + this.site.gate.snapshot(now).pausedMillis
+    if (this.#phase !== "running" || startsAt > this.#deadline - this.#request.needsMillis) return false
+    if (!this.#retries.withdraw(1, now)) return false
     this.state = "new"
     this.#phase = "new"
     if (this.#enter(now) !== undefined) return false
@@ -380,13 +405,27 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     })
   }
 
-  #outcomeOf(exit: Exit.Exit<A, E>): Outcome.Outcome {
-    if (this.#cut !== undefined) return this.#cut === "timeout" ? Outcome.failure : Outcome.ignored
-    return (this.#request.classify ?? this.site.classify)(exit)
+  /** What the readers that came with the call say of its exit. One that throws is a defect of the call, and no leak. */
+  #read(exit: Exit.Exit<A, E>): {
+    readonly outcome: Outcome.Outcome
+    readonly truth: Spend | undefined
+    readonly told: Exit.Exit<A, E>
+  } {
+    try {
+      const outcome = this.#outcomeOf(exit)
+      const usage = this.#request.usage?.(exit)
+      if (usage !== undefined) check(usage, `${this.site.name}.call: usage`)
+      return { outcome, truth: usage ?? (outcome._tag === "Throttled" ? zero : undefined), told: exit }
+    } catch (defect) {
+      return { outcome: Outcome.ignored, truth: undefined, told: Exit.die(defect) }
+    }
   }
 
-  #usageOf(exit: Exit.Exit<A, E>): Spend | undefined {
-    return this.#request.usage?.(exit)
+  #outcomeOf(exit: Exit.Exit<A, E>): Outcome.Outcome {
+    if (this.#cut !== undefined) return this.#cut === "timeout" ? Outcome.failure : Outcome.ignored
+    const outcome = (this.#request.classify ?? this.site.classify)(exit)
+    if (outcome._tag !== "Throttled" || outcome.retryAfter === undefined) return outcome
+    return Outcome.throttled(clamped(Duration.toMillis(Duration.fromInputUnsafe(outcome.retryAfter))))
   }
 
   #settle(truth: Spend | undefined, now: number): void {
@@ -412,17 +451,6 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     if (this.#released !== undefined) this.#released()
     else this.#resume(exit)
   }
-}
-
-/**
- * The order inside a tier, as one number: trees that have begun before new ones, then the earlier deadline (in tenths of
- * a second), then the tree that has had least so far (in powers of two), then arrival.
- */
-const orderOf = (recorder: Recorder, deadline: Deadline): number => {
-  const begun = recorder.calls > 0 ? 0 : 1
-  const due = deadline === never ? 2 ** 42 : Math.min(2 ** 42 - 1, Math.floor(deadline / 100))
-  const attained = Math.min(63, Math.ceil(Math.log2(1 + recorder.spentTokens + recorder.calls)))
-  return begun * 2 ** 49 + due * 64 + attained
 }
 
 /** The kind of an error by its name; its message may hold anything. */

@@ -52,6 +52,8 @@ export type Entry =
   | { readonly _tag: "TooLate"; readonly waitMillis: number }
   | { readonly _tag: "NeverFits"; readonly rate: string; readonly cost: number; readonly capacity: number }
 
+export type Unfit = Extract<Entry, { readonly _tag: "NeverFits" }>
+
 const granted: Entry = { _tag: "Granted" }
 const waiting: Entry = { _tag: "Waiting" }
 
@@ -99,17 +101,39 @@ const leastWaitMillis = <T extends Ticket>(self: Machine<T>, ticket: T, now: num
   return wait
 }
 
-/**
- * Grants at once when nobody waits and everything fits, else puts the ticket in line, else says why not: also when the
- * rates alone would keep it beyond `latestMillis`, so that what cannot be in time is refused now and not then.
- */
-export const enter = <T extends Ticket>(self: Machine<T>, ticket: T, now: number, latestMillis: number): Entry => {
+const unfitOf = <T extends Ticket>(self: Machine<T>, ticket: T): Unfit | undefined => {
   for (const rate of self.rates) {
     const cost = costOf(rate, ticket)
     if (TokenBucket.neverFits(rate.bucket, cost)) {
       return { _tag: "NeverFits", rate: rate.name, cost, capacity: rate.bucket.capacity }
     }
   }
+  return undefined
+}
+
+/** Takes a head out of its line that no wait can help any more, since the rates were lowered. */
+export const misfit = <T extends Ticket>(
+  self: Machine<T>,
+  now: number
+): { readonly ticket: T; readonly entry: Unfit } | undefined => {
+  for (const line of [self.express, self.line]) {
+    const ticket = line.size === 0 ? undefined : FairQueue.peek(line, now)
+    const entry = ticket === undefined ? undefined : unfitOf(self, ticket)
+    if (ticket === undefined || entry === undefined) continue
+    ticket.state = "ended"
+    FairQueue.cancel(line, ticket)
+    return { ticket, entry }
+  }
+  return undefined
+}
+
+/**
+ * Grants at once when nobody waits and everything fits, else puts the ticket in line, else says why not: also when the
+ * rates alone would keep it beyond `latestMillis`, so that what cannot be in time is refused now and not then.
+ */
+export const enter = <T extends Ticket>(self: Machine<T>, ticket: T, now: number, latestMillis: number): Entry => {
+  const unfit = unfitOf(self, ticket)
+  if (unfit !== undefined) return unfit
   const line = ticket.needsSlot ? self.line : self.express
   if (line.size === 0 && fits(self, ticket, now)) {
     grant(self, ticket, now)

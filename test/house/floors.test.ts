@@ -42,6 +42,7 @@ const rows: ReadonlyArray<Row> = [
       "internal/ladderState",
       "internal/restartIntensity",
       "internal/retryAfter",
+      "internal/lineOrder",
       "internal/commonFailure",
       "internal/attempts"
     ],
@@ -52,7 +53,7 @@ const rows: ReadonlyArray<Row> = [
   { floor: "0 words", rooms: ["internal/recorder"] },
   { floor: "0 words", rooms: ["internal/envelope"] },
   { floor: "0 words", rooms: ["Envelope"] },
-  { floor: "2 governors", rooms: ["internal/alarm", "internal/holding", "Fault"] },
+  { floor: "2 governors", rooms: ["internal/alarm", "internal/holding", "internal/currentTry", "Fault"] },
   { floor: "2 governors", rooms: ["Budget", "Gate", "Breaker", "RetryBudget", "Ladder"] },
   { floor: "2 governors", rooms: ["Retry"] },
   { floor: "3 one call", rooms: ["internal/call"] },

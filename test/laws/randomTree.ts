@@ -248,7 +248,7 @@ export const run = (setting: Setting, stopAfterMillis?: number): Effect.Effect<H
         yield* Fiber.join(stopping)
       }
       // A tree in which every node hangs for its 30 seconds, one after the other, ends within this.
-      yield* TestClock.adjust("1 hour")
+      yield* TestClock.adjust("6 hours")
       const report = yield* handle.report
       const snapshot = yield* Fleet.snapshot
       const gate = yield* Downstream.snapshot

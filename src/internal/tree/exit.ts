@@ -109,3 +109,20 @@ export const exitOf = (
   if (partial !== undefined && ranOut(run.cause)) return { _tag: "Partial", output: partial.value, reason }
   return { _tag: "Failed", cause: run.cause, reason }
 }
+
+/** What a child ends with when its supervisor gives it up; the last failure goes along. */
+export const gaveUp = (
+  exceeded: "intensity" | "attempts",
+  agent: string,
+  restarts: number,
+  group: { readonly intensity: number; readonly periodMillis: number },
+  last: Exit.Exit<unknown, unknown>
+): Exit.Exit<never, GaveUp.GaveUp> =>
+  Exit.fail(
+    GaveUp.make(
+      exceeded === "attempts"
+        ? { _tag: "RetriesExhausted", agent, attempts: restarts + 1 }
+        : { _tag: "RestartIntensityExceeded", agent, restarts: group.intensity, periodMillis: group.periodMillis },
+      Exit.isFailure(last) ? last.cause : undefined
+    )
+  )

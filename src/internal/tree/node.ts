@@ -24,12 +24,13 @@ import type { NodeReport } from "../../Report.ts"
 import { Group, type Member } from "../../Supervisor.ts"
 import { Bell } from "../alarm.ts"
 import * as Attempts from "../attempts.ts"
+import { CurrentTry } from "../currentTry.ts"
 import { CurrentEnvelope, disown, type Envelope, own, type Seat } from "../envelope.ts"
 import * as holding from "../holding.ts"
 import type * as Ledger from "../ledger.ts"
 import { type Child, Children } from "./children.ts"
 import type { Definition } from "./definition.ts"
-import { exitOf, isFault, type NodeExit, type Stop, timedOut } from "./exit.ts"
+import { exitOf, gaveUp, isFault, type NodeExit, type Stop, timedOut } from "./exit.ts"
 import { Place } from "./place.ts"
 import type { Runtime } from "./runtime.ts"
 import type { Task } from "./task.ts"
@@ -203,7 +204,9 @@ export class Node extends Bell implements Seat, Member, Child {
     this.#extras?.stepsUsed.clear()
     const scope = Scope.makeUnsafe()
     this.#scope = scope
-    const context = Context.add(Context.add(this.context, CurrentEnvelope, this.envelope), Scope.Scope, scope)
+    let context = Context.add(Context.add(this.context, CurrentEnvelope, this.envelope), Scope.Scope, scope)
+    // What is run again earns no retries: only first attempts do.
+    if (this.#restarts > 0) context = Context.add(context, CurrentTry, { again: true })
     if (this.#restarts === 0) Attempts.first(this.task.recorder.attempts, this.definition.layer)
     if (this.#restarts === 0 && this.runtime.isHeard()) this.#emitLife("Started", now)
     Effect.runForkWith(context)(this.#program()).addObserver((exit) => {
@@ -295,18 +298,8 @@ export class Node extends Bell implements Seat, Member, Child {
       return true
     }
     for (const other of decision.others) other.stop()
-    if (decision.exceeded) {
-      this.#runExit = Exit.fail(
-        GaveUp.make(
-          {
-            _tag: "RestartIntensityExceeded",
-            agent: this.definition.name,
-            restarts: group.intensity,
-            periodMillis: group.periodMillis
-          },
-          Exit.isFailure(exit) ? exit.cause : undefined
-        )
-      )
+    if (decision.exceeded !== undefined) {
+      this.#runExit = gaveUp(decision.exceeded, this.definition.name, this.#restarts, group, exit)
     }
     return false
   }
