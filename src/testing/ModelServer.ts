@@ -276,20 +276,14 @@ export const make: (options?: Options) => Effect.Effect<ModelServer["Service"], 
       setFaults: (faults) =>
         Effect.sync(() => {
           checkFaults(faults)
-          desk.faults = { ...desk.faults, ...faults }
+          desk.setFaults(faults)
         }),
       brownout: ({ slots, errors, duration }) =>
-        Effect.suspend(() => {
+        Effect.sync(() => {
           check("brownout.slots", "a share above 0 and at most 1", slots > 0 && slots <= 1, slots)
           checkFaults({ error: errors })
-          const before = desk.faults
-          desk.slotsShare = slots
-          desk.faults = { ...before, error: errors }
-          const over = Effect.sync(() => {
-            desk.slotsShare = 1
-            desk.faults = before
-          })
-          return Effect.asVoid(Effect.forkDetach(Effect.andThen(Effect.sleep(duration), over)))
+          const millis = Duration.toMillis(Duration.fromInputUnsafe(duration))
+          desk.brownOut({ slots, errors, untilMillis: desk.now + millis })
         }),
       reset: Effect.sync(() => desk.reset())
     })

@@ -131,11 +131,13 @@ export const make = Effect.fnUntraced(function* (
   let inFlight = 0
 
   const answer = (path: string): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
-    const [route = "", key = ""] = path.slice(1).split("/").map(decodeURIComponent)
+    const decoded = decodePath(path)
+    if (decoded === undefined) return respond(400, { error: "the path has a bad escape" })
+    const [route = "", key = ""] = decoded
     const known = Object.hasOwn(options.routes, route) ? options.routes[route]!(key) : undefined
     if (known === undefined) return respond(404, { error: `nothing is known of ${route} ${key}` })
     const times = seen.get(path) ?? 0
-    seen.set(path, times + 1)
+    if (seen.size < pathsKept || times > 0) seen.set(path, times + 1)
     const draw = draws(`${options.seed ?? 0}\n${times}\n${path}`)
     const fails = draw() < failShare
     if (draw() < hangShare) return Effect.never
@@ -158,19 +160,33 @@ export const make = Effect.fnUntraced(function* (
     }
     inFlight++
     stats.peakInFlight = Math.max(stats.peakInFlight, inFlight)
-    return yield* Effect.onExit(answer(request.url.split("?")[0] ?? "/"), (exit) =>
-      Effect.sync(() => {
-        inFlight--
-        if (!Exit.isSuccess(exit)) stats.aborted++
-        else if (exit.value.status < 400) stats.ok++
-        else stats.failed++
-      })
+    const path = request.url.split("?")[0] ?? "/"
+    return yield* Effect.onExit(
+      Effect.suspend(() => answer(path)),
+      (exit) =>
+        Effect.sync(() => {
+          inFlight--
+          if (!Exit.isSuccess(exit)) stats.aborted++
+          else if (exit.value.status < 400) stats.ok++
+          else stats.failed++
+        })
     )
   })
 
   const url = yield* serve(options.host ?? "127.0.0.1", options.port ?? 0, app)
   return ToolServer.of({ url, stats: Effect.sync(() => ({ ...stats })) })
 })
+
+/** Paths whose repetitions are counted; beyond, each counts as the first. */
+const pathsKept = 100_000
+
+const decodePath = (path: string): ReadonlyArray<string> | undefined => {
+  try {
+    return path.slice(1).split("/").map(decodeURIComponent)
+  } catch {
+    return undefined
+  }
+}
 
 const respond = (
   status: number,

@@ -328,6 +328,48 @@ describe("faults", () => {
   )
 })
 
+describe("mending", () => {
+  it.live("overlapping brownouts each end at their own time", () =>
+    run({}, (server) =>
+      Effect.gen(function* () {
+        yield* server.brownout({ slots: 1, errors: 1, duration: "500 millis" })
+        yield* server.brownout({ slots: 1, errors: 0.999, duration: "100 millis" })
+        yield* Effect.sleep("200 millis")
+        assert.strictEqual((yield* post(server.url, "chat")).status, 500)
+        yield* Effect.sleep("400 millis")
+        assert.strictEqual((yield* post(server.url, "chat")).status, 200)
+      })
+    )
+  )
+
+  it.live("the cap holds in any script, and schemas with bounds, lengths and references are honoured", () =>
+    run({ reply: ({ prompt }) => (prompt.includes("kanji") ? { text: "日本語".repeat(400) } : undefined) }, (server) =>
+      Effect.gen(function* () {
+        const kanji = { messages: [{ role: "user", content: "kanji" }], max_tokens: 50 }
+        const capped = yield* Effect.flatMap(post(server.url, "chat", kanji), jsonOf)
+        assert.isAtMost(capped.usage.completion_tokens, 50)
+        const schema = {
+          $ref: "#/$defs/Top",
+          $defs: {
+            Top: {
+              type: "object",
+              properties: {
+                low: { type: "number", maximum: -5 },
+                high: { type: "number", exclusiveMinimum: 500 },
+                name: { type: "string", allOf: [{ maxLength: 5 }] }
+              }
+            }
+          }
+        }
+        const format = { response_format: { type: "json_schema", json_schema: { name: "r", schema } }, max_tokens: 400 }
+        const body = yield* Effect.flatMap(post(server.url, "chat", format), jsonOf)
+        const { low, high, name } = JSON.parse(body.choices[0].message.content)
+        assert.isTrue(low <= -5 && high > 500 && name.length <= 5)
+      })
+    )
+  )
+})
+
 describe("bad input", () => {
   it.live("bodies, paths and keys that are wrong are refused in the provider's shape", () =>
     run({ keys: ["right"] }, (server) =>

@@ -6,7 +6,7 @@
 import type * as Clock from "effect/Clock"
 import { Admission, type Cause, type Limits } from "./admission.ts"
 import type { Api } from "./ask.ts"
-import { draws } from "./seeded.ts"
+import { digest, draws } from "./seeded.ts"
 
 export interface Faults {
   readonly error: number
@@ -62,6 +62,13 @@ export interface Served {
   readonly aborted: boolean
 }
 
+/** A time in which there are fewer slots and more errors. */
+export interface Brownout {
+  readonly slots: number
+  readonly errors: number
+  readonly untilMillis: number
+}
+
 /** Requests that the log keeps. */
 export const logKept = 10_000
 
@@ -73,8 +80,8 @@ export class Desk {
   readonly limits: Limits
   readonly clock: Clock.Clock
   admission: Admission
-  faults: Faults
-  slotsShare = 1
+  #faults: Faults
+  #brownouts: Array<Brownout> = []
   inFlight = 0
   peakInFlight = 0
   requests = 0
@@ -101,8 +108,29 @@ export class Desk {
       burstSeconds: options.burstSeconds ?? 5,
       quota: options.quota
     }
-    this.faults = { ...noFaults, ...options.faults }
+    this.#faults = { ...noFaults, ...options.faults }
     this.admission = new Admission(this.limits, this.now)
+  }
+
+  setFaults(faults: Partial<Faults>): void {
+    this.#faults = { ...this.#faults, ...faults }
+  }
+
+  /** Brownouts end by themselves; where two overlap, the one that began last counts. */
+  brownOut(brownout: Brownout): void {
+    this.#brownouts.push(brownout)
+  }
+
+  get #brownout(): Brownout | undefined {
+    if (this.#brownouts.length === 0) return undefined
+    const now = this.now
+    this.#brownouts = this.#brownouts.filter((each) => now < each.untilMillis)
+    return this.#brownouts.at(-1)
+  }
+
+  get faults(): Faults {
+    const brownout = this.#brownout
+    return brownout === undefined ? this.#faults : { ...this.#faults, error: brownout.errors }
   }
 
   get now(): number {
@@ -124,7 +152,7 @@ export class Desk {
 
   /** The draws of a request: of the seed, its body, and how often that body came before. */
   draw(path: string, text: string): () => number {
-    const key = `${path}\n${text}`
+    const key = digest(`${path}\n${text}`)
     const seen = this.#seen.get(key) ?? 0
     if (this.#seen.size < 100_000 || seen > 0) this.#seen.set(key, seen + 1)
     return draws(`${this.options.seed ?? 0}\n${seen}\n${key}`)
@@ -143,7 +171,7 @@ export class Desk {
 
   /** How many times slower than alone: calls share what the slots can do, and too many cost something besides. */
   get slowdown(): number {
-    const slots = this.limits.maxConcurrency * this.slotsShare
+    const slots = this.limits.maxConcurrency * (this.#brownout?.slots ?? 1)
     const load = this.inFlight / slots
     return load <= 1 ? 1 : load * (1 + 0.25 * (load - 1))
   }

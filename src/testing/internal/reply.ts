@@ -21,25 +21,55 @@ const sentence = (draw: () => number, length: number): string => {
 }
 
 const between = (draw: () => number, schema: Json, whole: boolean): number => {
-  const low = typeof schema["minimum"] === "number" ? schema["minimum"] : 0
-  const high = typeof schema["maximum"] === "number" ? schema["maximum"] : low + 100
+  const bound = (key: string, exclusive: string, inward: number): number | undefined => {
+    const open = schema[exclusive]
+    const closed = schema[key]
+    return typeof open === "number" ? open + inward : typeof closed === "number" ? closed : undefined
+  }
+  const step = whole ? 1 : 0.01
+  const least = bound("minimum", "exclusiveMinimum", step)
+  const most = bound("maximum", "exclusiveMaximum", -step)
+  const low = least ?? (most === undefined ? 0 : Math.min(0, most - 100))
+  const high = most ?? low + 100
   const value = low + draw() * (high - low)
   return whole ? Math.round(value) : Math.round(value * 100) / 100
 }
 
+/** A text within the lengths that a schema asks for. */
+const textFor = (draw: () => number, schema: Json): string => {
+  const least = typeof schema["minLength"] === "number" ? schema["minLength"] : 0
+  const most = typeof schema["maxLength"] === "number" ? schema["maxLength"] : Infinity
+  const text = sentence(draw, 4 + Math.floor(draw() * 8)).padEnd(least, ".")
+  return text.slice(0, Math.max(least, most))
+}
+
+/** What a reference inside the document points to: `#/$defs/Name`. */
+const resolve = (reference: string, document: unknown): unknown =>
+  reference
+    .split("/")
+    .slice(1)
+    .reduce<unknown>(
+      (at, key) => (isRecord(at) ? at[key.replace(/~1/g, "/").replace(/~0/g, "~")] : undefined),
+      document
+    )
+
 /** A plausible value for a JSON schema; nesting beyond 16 ends in null. */
-export const valueFor = (schema: unknown, draw: () => number, depth: number = 0): unknown => {
-  if (!isRecord(schema) || depth > 16) return null
+export const valueFor = (given: unknown, draw: () => number, depth: number = 0, document: unknown = given): unknown => {
+  if (!isRecord(given) || depth > 16) return null
+  const reference = given["$ref"]
+  if (typeof reference === "string") return valueFor(resolve(reference, document), draw, depth + 1, document)
+  const parts = Array.isArray(given["allOf"]) ? given["allOf"].filter(isRecord) : []
+  const schema: Json = parts.reduce((all, part) => ({ ...all, ...part }), given)
   if ("const" in schema) return schema["const"]
   if (Array.isArray(schema["enum"]) && schema["enum"].length > 0) {
     return schema["enum"][Math.floor(draw() * schema["enum"].length)]
   }
   const either = schema["anyOf"] ?? schema["oneOf"]
-  if (Array.isArray(either)) return valueFor(either[0], draw, depth + 1)
+  if (Array.isArray(either)) return valueFor(either[0], draw, depth + 1, document)
   const type = Array.isArray(schema["type"]) ? schema["type"][0] : schema["type"]
   switch (type) {
     case "string":
-      return sentence(draw, 4 + Math.floor(draw() * 8))
+      return textFor(draw, schema)
     case "integer":
       return between(draw, schema, true)
     case "number":
@@ -50,17 +80,17 @@ export const valueFor = (schema: unknown, draw: () => number, depth: number = 0)
       const least = typeof schema["minItems"] === "number" ? schema["minItems"] : 1
       const most = typeof schema["maxItems"] === "number" ? schema["maxItems"] : least + 2
       const length = least + Math.floor(draw() * (most - least + 1))
-      return Array.from({ length }, () => valueFor(schema["items"], draw, depth + 1))
+      return Array.from({ length }, () => valueFor(schema["items"], draw, depth + 1, document))
     }
     case "object":
       return Object.fromEntries(
         Object.entries(isRecord(schema["properties"]) ? schema["properties"] : {}).map(([key, inner]) => [
           key,
-          valueFor(inner, draw, depth + 1)
+          valueFor(inner, draw, depth + 1, document)
         ])
       )
     default:
-      return isRecord(schema["properties"]) ? valueFor({ ...schema, type: "object" }, draw, depth + 1) : null
+      return isRecord(schema["properties"]) ? valueFor({ ...schema, type: "object" }, draw, depth + 1, document) : null
   }
 }
 
@@ -75,8 +105,13 @@ export interface Reply {
 }
 
 /** A text cut to at most `cap` tokens. */
-const cutTo = (text: string, cap: number): string =>
-  tokensOf(text) <= cap ? text : text.slice(0, Math.max(1, cap * 4 - 3))
+const cutTo = (text: string, cap: number): string => {
+  const bytes = encoder.encode(text)
+  // Decoding a prefix ends it before a character that is cut in two.
+  return bytes.length <= cap * 4 ? text : new TextDecoder().decode(bytes.subarray(0, cap * 4), { stream: true })
+}
+
+const encoder = new TextEncoder()
 
 /** The reply to an ask; `script` may give a text or a JSON value instead of the default. */
 export const replyTo = (
