@@ -22,6 +22,7 @@
 import * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import type * as Fiber from "effect/Fiber"
 import * as Random from "effect/Random"
 import * as Schedule from "effect/Schedule"
 import { nowUnsafe } from "./Deadline.ts"
@@ -149,38 +150,55 @@ export const retrying = <A, E, R>(
   layer: string
 ): Effect.Effect<A, E, R> =>
   Effect.withFiber((fiber) => {
-    const clock = fiber.getRef(Clock.Clock)
-    const budget = fiber.getRef(CurrentRetryBudget)
     if (envelope !== undefined) Attempts.first(Envelope.recorder(envelope).attempts, layer)
-    const schedule = Schedule.exponential(policy.base).pipe(
-      Schedule.setInputType<E>(),
-      // Before the budget is asked: what is not tried again must not be paid for.
-      Schedule.upTo({ times: policy.times }),
-      Schedule.modifyDelay(({ duration, input }) =>
-        Effect.map(Random.next, (random) => {
-          const jittered = random * Math.min(policy.capMillis, Duration.toMillis(duration))
-          return Duration.millis(Math.max(jittered, askedMillis(input) * (1.1 + 0.15 * random)))
-        })
-      ),
-      Schedule.while(({ input, duration }) =>
-        Effect.sync(() => {
-          if (!policy.while(input)) return false
-          const now = nowUnsafe(clock)
-          if (envelope !== undefined && now + Duration.toMillis(duration) >= envelope.deadline) return false
-          if (!budget.withdraw(timedOut(input) ? 2 : 1, now)) return false
-          count(envelope, layer)
-          return true
-        })
-      )
-    )
-    let again = false
-    const attempt = Effect.suspend(() => {
-      const current = { again }
-      again = true
-      return Effect.provideService(self, CurrentTry, current)
+    const first = Effect.provideService(self, CurrentTry, firstTry)
+    // Most calls succeed: the schedule is made when there is something to try again, and told of the first failure.
+    return Effect.catch(first, (error) => {
+      if (!policy.while(error)) return Effect.fail(error)
+      let told = false
+      const again = Effect.suspend(() => {
+        if (told) return Effect.provideService(self, CurrentTry, laterTry)
+        told = true
+        return Effect.fail(error)
+      })
+      return Effect.retry(again, scheduleOf(policy, envelope, layer, fiber))
     })
-    return Effect.retry(attempt, schedule)
   })
+
+const firstTry = { again: false }
+const laterTry = { again: true }
+
+/** Waits grow at random up to the cap, never shorter than asked; each is paid for, and fits the deadline. */
+const scheduleOf = <E>(
+  policy: Policy<E>,
+  envelope: Envelope | undefined,
+  layer: string,
+  fiber: Fiber.Fiber<unknown, unknown>
+) => {
+  const clock = fiber.getRef(Clock.Clock)
+  const budget = fiber.getRef(CurrentRetryBudget)
+  return Schedule.exponential(policy.base).pipe(
+    Schedule.setInputType<E>(),
+    // Before the budget is asked: what is not tried again must not be paid for.
+    Schedule.upTo({ times: policy.times }),
+    Schedule.modifyDelay(({ duration, input }) =>
+      Effect.map(Random.next, (random) => {
+        const jittered = random * Math.min(policy.capMillis, Duration.toMillis(duration))
+        return Duration.millis(Math.max(jittered, askedMillis(input) * (1.1 + 0.15 * random)))
+      })
+    ),
+    Schedule.while(({ input, duration }) =>
+      Effect.sync(() => {
+        if (!policy.while(input)) return false
+        const now = nowUnsafe(clock)
+        if (envelope !== undefined && now + Duration.toMillis(duration) >= envelope.deadline) return false
+        if (!budget.withdraw(timedOut(input) ? 2 : 1, now)) return false
+        count(envelope, layer)
+        return true
+      })
+    )
+  )
+}
 
 const count = (envelope: Envelope | undefined, layer: string): void => {
   if (envelope === undefined) return
