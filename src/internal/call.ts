@@ -236,7 +236,10 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     this.#recorder.enter()
     this.site.gate.alarm.set(this, now + limit)
     let context = Context.add(this.#context, CurrentCall, this as unknown as Call)
-    if (this.#envelope !== undefined) context = Context.add(context, CurrentEnvelope, this.#envelope)
+    // The caller's context has it already, unless it is a stranger's; a context copies itself when it gets deep.
+    if (this.#envelope !== undefined && Context.get(context, CurrentEnvelope) !== this.#envelope) {
+      context = Context.add(context, CurrentEnvelope, this.#envelope)
+    }
     this.#worker = Effect.runForkWith(context)(this.#work)
     this.#worker.addObserver((exit) => this.#ended(exit, this.site.gate.alarm.now))
   }

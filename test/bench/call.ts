@@ -27,6 +27,7 @@ interface WaitingCosts {
   readonly bytes: number
   readonly short: Waiting.Steps
   readonly long: Waiting.Steps
+  readonly bareCancel: readonly [short: number, long: number]
 }
 
 const { values: given } = parseArgs({
@@ -97,7 +98,11 @@ const measureWaiting = async (): Promise<WaitingCosts> => {
   await Waiting.steps(shortLine, 2 * batches)
   const short = await Waiting.steps(shortLine, batches)
   const long = await Waiting.steps(longLine, batches)
-  return { refusals: await Waiting.refusals(rounds), bytes: await Waiting.bytes(longLine), short, long }
+  const bareCancel = [
+    await Waiting.bareCancel(shortLine, 2 * batches),
+    await Waiting.bareCancel(longLine, batches)
+  ] as const
+  return { refusals: await Waiting.refusals(rounds), bytes: await Waiting.bytes(longLine), short, long, bareCancel }
 }
 
 /** Runs one part of the bench in a process of its own and reads its answer. */
@@ -128,7 +133,7 @@ const main = (): void => {
     const slow = tooSlow[name]
     if (slow !== undefined) notes.push(`${name}: at most ${slow.above} calls, because ${slow.why}`)
   }
-  const { bytes, long, refusals, short } = JSON.parse(apart("waiting")) as WaitingCosts
+  const { bareCancel, bytes, long, refusals, short } = JSON.parse(apart("waiting")) as WaitingCosts
   const bySize = (step: keyof Waiting.Steps): BySize => ({
     [shortLine]: rounded(short[step]),
     [longLine]: rounded(long[step])
@@ -146,6 +151,7 @@ const main = (): void => {
   for (const step of ["enqueue", "cancel", "grant"] as const) {
     console.log(`${step.padEnd(54)}${column(rounded(short[step]))}${column(rounded(long[step]))}`)
   }
+  console.log(`${"cancel of a fiber that only waits".padEnd(54)}${bareCancel.map(rounded).map(column).join("")}`)
   if (notes.length > 0) console.log(`\n${notes.join("\n")}`)
   if (given.json) console.log(JSON.stringify({ microsPerCall, refusalMicros, waiter }))
 }

@@ -78,13 +78,26 @@ const Bytes = Agent.make("Bytes", {
 
 const batch = 100
 
+/** The same numbers in [0, 1) in every run. */
+const randomly = (): (() => number) => {
+  let seed = 1
+  return () => (seed = (seed * 48_271) % 2_147_483_647) / 2_147_483_647
+}
+
+const takeAny = <A>(items: Array<A>, random: () => number): A => {
+  const at = Math.floor(random() * items.length)
+  const taken = items[at]!
+  items[at] = items.at(-1)!
+  items.pop()
+  return taken
+}
+
 const StepCosts = Agent.make("StepCosts", {
   input: Sizes,
   output: Schema.Struct({ enqueue: Schema.Finite, cancel: Schema.Finite, grant: Schema.Finite }),
   run: ({ rounds, size }) =>
     Effect.gen(function* () {
-      let seed = 1
-      const random = (): number => (seed = (seed * 48_271) % 2_147_483_647) / 2_147_483_647
+      const random = randomly()
       // Deadlines of their own put the calls in no order, as those of a fleet are.
       const oneMore = Effect.suspend(() => Envelope.within(deadlineMillis * (0.5 + random() / 2))(call()))
       const fibers: Array<Fiber.Fiber<unknown, unknown>> = []
@@ -94,13 +107,7 @@ const StepCosts = Agent.make("StepCosts", {
         }
       })
       const cancel = Effect.gen(function* () {
-        for (let index = 0; index < batch; index++) {
-          const at = Math.floor(random() * fibers.length)
-          const fiber = fibers[at]!
-          fibers[at] = fibers.at(-1)!
-          fibers.pop()
-          yield* Fiber.interrupt(fiber)
-        }
+        for (let index = 0; index < batch; index++) yield* Fiber.interrupt(takeAny(fibers, random))
       })
       const grant = Effect.gen(function* () {
         const until = slot.served + batch
@@ -166,6 +173,33 @@ const RefusalCosts = Agent.make("RefusalCosts", {
       return { openBreaker, fullQueue }
     })
 })
+
+/**
+ * CPU microseconds to cancel a fiber that waits for nothing but that, beside so many others: what a cancelled call
+ * cannot cost less than. It grows with their number too, because memory that has not been touched for long is far away.
+ */
+export const bareCancel = (size: number, rounds: number): Promise<number> =>
+  Effect.runPromise(
+    Effect.gen(function* () {
+      const random = randomly()
+      const fibers: Array<Fiber.Fiber<unknown, unknown>> = []
+      const samples: Array<number> = []
+      const idle = () =>
+        Effect.forkChild(
+          Effect.callback<void>(() => Effect.void),
+          { startImmediately: true }
+        )
+      while (fibers.length < size) fibers.push(yield* idle())
+      for (let round = 0; round < rounds; round++) {
+        for (let index = 0; index < batch; index++) fibers.push(yield* idle())
+        const before = cpuMicros()
+        for (let index = 0; index < batch; index++) yield* Fiber.interrupt(takeAny(fibers, random))
+        samples.push((cpuMicros() - before) / batch)
+      }
+      yield* Fiber.interruptAll(fibers)
+      return median(samples)
+    })
+  )
 
 /** Heap bytes of one caller that waits: its fiber, its retry policy, its call, its hold, its place in the line. */
 export const bytes = (size: number): Promise<number> =>
