@@ -152,10 +152,11 @@ export class Desk {
 
   /** The draws of a request: of the seed, its body, and how often that body came before. */
   draw(path: string, text: string): () => number {
-    const key = digest(`${path}\n${text}`)
+    const request = `${path}\n${text}`
+    const key = digest(request)
     const seen = this.#seen.get(key) ?? 0
     if (this.#seen.size < 100_000 || seen > 0) this.#seen.set(key, seen + 1)
-    return draws(`${this.options.seed ?? 0}\n${seen}\n${key}`)
+    return draws(`${this.options.seed ?? 0}\n${seen}\n${request}`)
   }
 
   newId(api: Api, draw: () => number): string {
