@@ -111,6 +111,17 @@ export interface Options<
 const millis = (where: string, input: Duration.Input | undefined, fallback: number): number =>
   input === undefined ? fallback : finite(where, Duration.toMillis(Duration.fromInputUnsafe(input)), 0)
 
+/** A label that throws must not keep a node from ending. */
+const safely =
+  (label: (input: unknown) => string) =>
+  (input: unknown): string => {
+    try {
+      return String(label(input))
+    } catch {
+      return "no label: it threw"
+    }
+  }
+
 /**
  * Makes an agent.
  *
@@ -176,7 +187,7 @@ export const make = <
         options.reserve?.time === undefined ? undefined : millis(`${where}: reserve.time`, options.reserve.time, 0),
       identity: (options.identity as Definition["identity"] | undefined) ?? ((input) => input),
       measure: options.measure as Definition["measure"],
-      label: options.label as Definition["label"]
+      label: options.label === undefined ? undefined : safely(options.label as (input: unknown) => string)
     }
   }
 }
@@ -479,33 +490,35 @@ export const race = <I, O, P, E, R>(
 ): Effect.Effect<O, E | Rejected.Rejected | GaveUp.GaveUp, R> => {
   integer("Agent.race: number of agents", agents.length, 1)
   const name = agents.map((agent) => agent.name).join("|")
-  return inTree(name, (parent, envelope, context) => {
-    const nodes: Array<Node> = []
-    let last: Exit.Exit<unknown, unknown> = Exit.void
-    for (const agent of agents) {
-      const request = { ...requestOf(agent.definition, options, parent.runtime.alarm.now), input, place: undefined }
-      const node = spawnNode(parent, envelope, context, request)
-      if (node instanceof Node) nodes.push(node)
-      else last = Exit.fail(refuse(parent, request, node))
-    }
-    if (nodes.length === 0) return last as Exit.Exit<O, Rejected.Rejected>
-    const first = Effect.callback<O, E | Rejected.Rejected | GaveUp.GaveUp>((resume) => {
-      let live = nodes.length
-      for (const node of nodes) {
-        node.observe((exit) => {
-          live--
-          last = joined(node.definition.name, exit)
-          if (exit._tag === "Completed" || live === 0)
-            resume(last as Exit.Exit<O, E | Rejected.Rejected | GaveUp.GaveUp>)
-        })
+  return inTree(name, (parent, envelope, context) =>
+    Effect.uninterruptibleMask((restore) => {
+      const nodes: Array<Node> = []
+      let last: Exit.Exit<unknown, unknown> = Exit.void
+      for (const agent of agents) {
+        const request = { ...requestOf(agent.definition, options, parent.runtime.alarm.now), input, place: undefined }
+        const node = spawnNode(parent, envelope, context, request)
+        if (node instanceof Node) nodes.push(node)
+        else last = Exit.fail(refuse(parent, request, node))
       }
+      if (nodes.length === 0) return last as Exit.Exit<O, Rejected.Rejected>
+      const first = Effect.callback<O, E | Rejected.Rejected | GaveUp.GaveUp>((resume) => {
+        let live = nodes.length
+        for (const node of nodes) {
+          node.observe((exit) => {
+            live--
+            last = joined(node.definition.name, exit)
+            if (exit._tag === "Completed" || live === 0)
+              resume(last as Exit.Exit<O, E | Rejected.Rejected | GaveUp.GaveUp>)
+          })
+        }
+      })
+      const stopRest = Effect.suspend(() => {
+        for (const node of [...nodes].reverse()) node.stop("Interrupted")
+        return Effect.forEach(nodes, observing, { discard: true })
+      })
+      return parent.block(Effect.ensuring(restore(first), stopRest))
     })
-    const stopRest = Effect.suspend(() => {
-      for (const node of [...nodes].reverse()) node.stop("Interrupted")
-      return Effect.forEach(nodes, observing, { discard: true })
-    })
-    return parent.block(Effect.ensuring(first, stopRest))
-  })
+  )
 }
 
 /**
@@ -551,14 +564,28 @@ export const orWrapUp = <A, E, R, A2, E2, R2>(
       const now = node.runtime.alarm.now
       const until = childDeadline(node, envelope, now)
       const left = Deadline.timeLeft(until, now)
-      const bounded = Effect.provideService(work, CurrentEnvelope, section(envelope, until, false))
+      // The finish runs outside of what is timed and caught, so that its own end is not taken for the work's.
+      const bounded = Effect.map(
+        Effect.provideService(work, CurrentEnvelope, section(envelope, until, false)),
+        (value) => ({ value })
+      )
       const timed =
         left === Infinity
           ? bounded
-          : Effect.timeoutOrElse(bounded, { duration: Duration.millis(left), orElse: () => wrapUp(finish("deadline")) })
-      return Effect.catchIf(timed, isSpent, (error) =>
-        wrapUp(finish(Rejected.isRejected(error) && error.reason._tag === "BudgetExceeded" ? "budget" : "deadline"))
-      ) as Effect.Effect<A | A2, E | E2 | Rejected.Rejected, R | R2>
+          : Effect.timeoutOrElse(bounded, {
+              duration: Duration.millis(left),
+              orElse: () => Effect.succeed("deadline" as const)
+            })
+      const ended = Effect.catchIf(timed, isSpent, (error) =>
+        Effect.succeed(
+          Rejected.isRejected(error) && error.reason._tag === "BudgetExceeded"
+            ? ("budget" as const)
+            : ("deadline" as const)
+        )
+      ) as Effect.Effect<{ readonly value: A } | "deadline" | "budget", E, R>
+      return Effect.flatMap(ended, (end): Effect.Effect<A | A2, E2 | Rejected.Rejected, R2> =>
+        typeof end === "string" ? wrapUp(finish(end)) : Effect.succeed(end.value)
+      )
     })
   )
 

@@ -78,8 +78,21 @@ export const charge = <A, E, R>(
       if (Rejected.isRejected(hold)) return Effect.fail(hold)
       const clock = fiber.getRef(Clock.Clock)
       return Effect.onExit(restore(self), (exit) =>
-        Effect.sync(() => holding.settle(envelope, hold, options.usage?.(exit), nowUnsafe(clock)))
+        Effect.sync(() => holding.settle(envelope, hold, usageOf(options.usage, exit), nowUnsafe(clock)))
       )
     })
   )
+}
+
+/** A usage that cannot be read, or is no amount, is unknown: the hold is charged. */
+const usageOf = <A, E>(
+  usage: ((exit: Exit.Exit<A, E>) => Spend.Spend | undefined) | undefined,
+  exit: Exit.Exit<A, E>
+): Spend.Spend | undefined => {
+  try {
+    const used = usage?.(exit)
+    return used === undefined ? undefined : Spend.make(used, "Budget.charge: usage")
+  } catch {
+    return undefined
+  }
 }

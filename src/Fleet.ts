@@ -195,7 +195,9 @@ export class Fleet extends Context.Service<
     readonly submit: <I, O, P, E, R>(
       agent: Agent<I, O, P, E, R>,
       input: NoInfer<I>,
-      options?: SubmitOptions
+      options?: SubmitOptions,
+      /** Told of the handle in the same step as the acceptance. */
+      accepted?: (handle: Handle<O, P, E>) => void
     ) => Effect.Effect<Handle<O, P, E>, Rejected.Rejected, R>
     readonly snapshot: Effect.Effect<Snapshot>
     readonly events: Stream.Stream<Event>
@@ -242,7 +244,8 @@ const make = Effect.fnUntraced(function* (options: Options) {
     nextTask: 1
   }
   const fleet = Fleet.of({
-    submit: (agent, input, submitOptions = {}) => admit(desk, sharedBounds, capacity, agent, input, submitOptions),
+    submit: (agent, input, submitOptions = {}, accepted) =>
+      admit(desk, sharedBounds, capacity, agent, input, submitOptions, accepted),
     snapshot: Effect.sync(() => snapshotOf(desk)),
     events: Stream.unwrap(
       Effect.map(
@@ -269,7 +272,8 @@ const admit = <I, O, P, E, R>(
   capacity: number,
   agent: Agent<I, O, P, E, R>,
   input: I,
-  options: SubmitOptions
+  options: SubmitOptions,
+  accepted: ((handle: Handle<O, P, E>) => void) | undefined
 ): Effect.Effect<Handle<O, P, E>, Rejected.Rejected, R> =>
   Effect.uninterruptibleMask((restore) =>
     Effect.withFiber((fiber): Effect.Effect<Handle<O, P, E>, Rejected.Rejected> => {
@@ -310,11 +314,14 @@ const admit = <I, O, P, E, R>(
         if (parkedCount(parked) >= capacity)
           return refuse({ _tag: "QueueFull", queue: "the deferred tasks of the fleet", capacity })
         submission.park(now)
-        return Effect.succeed(handleOf<O, P, E>(submission, agent.name))
+        const parkedHandle = handleOf<O, P, E>(submission, agent.name)
+        accepted?.(parkedHandle)
+        return Effect.succeed(parkedHandle)
       }
       const reason = submission.accept(now)
       if (reason !== undefined) return refuse(reason)
       const handle = handleOf<O, P, E>(submission, agent.name)
+      accepted?.(handle)
       if (submission.hasStarted) return Effect.succeed(handle)
       const started = Effect.callback<void>((resume) => {
         submission.onStart = () => resume(Effect.void)
@@ -458,14 +465,19 @@ export const run = <I, O, P, E, R>(
   input: NoInfer<I>,
   options?: SubmitOptions
 ): Effect.Effect<Result<O, P>, E | Rejected.Rejected | GaveUp, R | Fleet> =>
-  Effect.uninterruptibleMask((restore) =>
-    Effect.flatMap(restore(submit(agent, input, options)), (handle) =>
-      Effect.onInterrupt(
-        restore(Effect.flatMap(handle.join, (output) => Effect.map(handle.report, (report) => ({ output, report })))),
-        () => handle.stop
-      )
+  Effect.suspend(() => {
+    // Known from the step that accepts it, so that no interruption falls between and leaves a task that nobody stops.
+    let accepted: Handle<O, P, E> | undefined
+    const handle = Effect.flatMap(Fleet, (fleet) =>
+      fleet.submit(agent, input, options, (given) => {
+        accepted = given
+      })
     )
-  )
+    const result = Effect.flatMap(handle, ({ join, report }) =>
+      Effect.flatMap(join, (output) => Effect.map(report, (report) => ({ output, report })))
+    )
+    return Effect.onInterrupt(result, () => accepted?.stop ?? Effect.void)
+  })
 
 /**
  * What the fleet is doing at this moment.

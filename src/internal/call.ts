@@ -278,6 +278,8 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     if (this.#phase === "waiting") this.#leaveLine(now)
     if (this.#phase !== "running" && this.#phase !== "ending") return Effect.void
     return Effect.callback<void>((resume) => {
+      // The fiber may have yielded since it looked, and the work have ended meanwhile.
+      if (this.#phase !== "running" && this.#phase !== "ending") return resume(Effect.void)
       this.#released = () => resume(Effect.void)
       if (this.#phase === "running") this.#stop("caller", now)
     })

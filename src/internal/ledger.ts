@@ -94,9 +94,11 @@ const ownerOf = (self: Account, unit: Unit): Account | undefined => {
 
 /** What a call of this account could still hold. */
 export const available = (self: Account, unit: Unit): number => {
-  if (self.stopped || self.closed) return 0
-  const owner = ownerOf(self, unit)
-  return owner === undefined ? Infinity : owner.stopped ? 0 : freeOf(owner[unit])
+  for (let at: Account | undefined = self; at !== undefined; at = at.parent) {
+    if (at.stopped || at.closed) return 0
+    if (at[unit].granted !== Infinity) return freeOf(at[unit])
+  }
+  return Infinity
 }
 
 /** Adds to one column of every account from `self` up to the owner of the grant (to the root when there is none). */

@@ -41,6 +41,8 @@ export class Loop {
   readonly #onEnd: (index: number, input: unknown, exit: NodeExit) => void
   readonly #live = new Set<Node>()
   #index = 0
+  /** A place that was taken for the next child and not yet handed over; an interruption in between gives it back. */
+  #pending: Place | undefined
   #ends = 0
   #wake: (() => void) | undefined
   /** Why nothing more can start, once that is so. */
@@ -74,6 +76,7 @@ export class Loop {
 
   #start(place: Place, index: number, input: unknown, attempt: Effect.Effect<boolean>): Effect.Effect<boolean> {
     const { group } = this.#request
+    this.#pending = undefined
     const request = { ...this.#request, input, place }
     const node =
       group?.givenUp === true
@@ -105,6 +108,7 @@ export class Loop {
   readonly #place: Effect.Effect<Place> = Effect.callback<Place>((resume) => {
     const { places, alarm, agenda } = this.#parent.runtime
     const place = new Place(places, this.#parent.task.priority, alarm.now)
+    this.#pending = place
     const proceed = (): void => resume(Effect.succeed(place))
     place.take(alarm.now, () => agenda.add(proceed, undefined))
     return Effect.sync(() => place.giveBack(alarm.now))
@@ -130,6 +134,7 @@ export class Loop {
 
   /** Stops what still runs, the last started first, and waits for its end. */
   readonly abandon: Effect.Effect<void> = Effect.suspend(() => {
+    this.#pending?.giveBack(this.#parent.runtime.alarm.now)
     for (const node of [...this.#live].reverse()) node.stop("Interrupted")
     return this.finished
   })

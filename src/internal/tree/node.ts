@@ -85,6 +85,7 @@ export class Node extends Bell implements Seat, Member, Child {
   #again = false
   #restarts = 0
   #blocked = 0
+  readonly #proceeds = new Set<() => void>()
   #runExit: Exit.Exit<unknown, unknown> | undefined
   #exit: NodeExit | undefined
   #observers: Array<(exit: NodeExit) => void> | undefined
@@ -176,7 +177,7 @@ export class Node extends Bell implements Seat, Member, Child {
   block<A, E, R>(wait: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> {
     return Effect.suspend(() => {
       if (this.phase !== "running") return wait
-      if (this.#blocked++ === 0) this.#place.giveBack(this.runtime.alarm.now)
+      if (this.#blocked++ === 0 && this.#place.isHeld) this.#place.giveBack(this.runtime.alarm.now)
       return Effect.onExit(wait, () => this.#unblock())
     })
   }
@@ -184,13 +185,23 @@ export class Node extends Bell implements Seat, Member, Child {
   #unblock(): Effect.Effect<void> {
     return Effect.suspend(() => {
       if (--this.#blocked > 0 || this.phase !== "running" || this.#stop !== undefined) return Effect.void
+      if (this.#place.isHeld) return Effect.void
       return Effect.interruptible(
         Effect.callback<void>((resume) => {
           const proceed = (): void => resume(Effect.void)
-          this.#place.take(this.runtime.alarm.now, () => this.runtime.agenda.add(proceed, undefined), true)
+          this.#proceeds.add(proceed)
+          if (this.#place.state !== "waiting") this.#place.take(this.runtime.alarm.now, this.#placeIsBack, true)
+          return Effect.sync(() => this.#proceeds.delete(proceed))
         })
       )
     })
+  }
+
+  /** All fibers that wait for the node's one place go on with it. */
+  readonly #placeIsBack = (): void => {
+    const proceeds = [...this.#proceeds]
+    this.#proceeds.clear()
+    for (const proceed of proceeds) this.runtime.agenda.add(proceed, undefined)
   }
 
   // ---- a run ---------------------------------------------------------------------------------------------------------

@@ -165,10 +165,25 @@ export const spawn = (
   return node
 }
 
+/** The unit of which there is less than the estimate. */
+export const shortOf = (
+  definition: Definition,
+  grant: Spend,
+  available: (unit: Ledger.Unit) => number,
+  account: string
+): Rejected.Reason | undefined => {
+  const estimates = [
+    ["tokens", definition.estimateTokens],
+    ["microDollars", definition.estimateMicroDollars ?? 0]
+  ] as const
+  for (const [unit, asked] of estimates) {
+    const free = grant[unit] ?? available(unit)
+    if (free < asked) return { _tag: "BudgetExceeded", unit, asked, free, account, stopped: false }
+  }
+  return undefined
+}
+
 /** A grant below the estimate would only fail later, after it had been spent. */
 const belowEstimate = (definition: Definition, grant: Spend, parent: Node): Rejected.Reason | undefined => {
-  const { estimateTokens } = definition
-  const free = grant.tokens ?? Ledger.available(parent.account, "tokens")
-  if (free >= estimateTokens) return undefined
-  return { _tag: "BudgetExceeded", unit: "tokens", asked: estimateTokens, free, account: parent.id, stopped: false }
+  return shortOf(definition, grant, (unit) => Ledger.available(parent.account, unit), parent.id)
 }

@@ -24,6 +24,7 @@ import type { NodeExit } from "./exit.ts"
 import { Node } from "./node.ts"
 import { Place } from "./place.ts"
 import type { Runtime } from "./runtime.ts"
+import { shortOf } from "./spawn.ts"
 import { Task } from "./task.ts"
 
 export interface Submitted {
@@ -49,6 +50,9 @@ export interface Outcome {
   readonly exit: NodeExit
   readonly report: Report
 }
+
+/** How many parked tasks are looked at when a place comes free. */
+const resumeTries = 64
 
 export class Submission extends Bell {
   readonly #request: Submitted
@@ -90,24 +94,16 @@ export class Submission extends Bell {
     if (leftMillis <= 0 || leftMillis < definition.estimateMillis) {
       return { _tag: "DeadlineExceeded", neededMillis: definition.estimateMillis, leftMillis }
     }
-    const tokens = grant.tokens ?? Ledger.available(runtime.account, "tokens")
-    if (tokens < definition.estimateTokens) {
-      return {
-        _tag: "BudgetExceeded",
-        unit: "tokens",
-        asked: definition.estimateTokens,
-        free: tokens,
-        account: this.id,
-        stopped: false
-      }
-    }
+    const short = shortOf(definition, grant, (unit) => Ledger.available(runtime.account, unit), this.id)
+    if (short !== undefined) return short
+    // The agent's own functions run before anything is opened: one that throws leaves nothing behind.
+    const ancestry = Ancestry.extend(undefined, definition.name, definition.identity(input))
     const account = Ledger.delegate(runtime.account, `${this.id}/0`, grant, definition.reserve)
     if (Ledger.isRefusal(account)) return account
     const recorder = new Recorder(this.id, runtime.emit, runtime.retryOwner, runtime.failures)
     const task = new Task(this.id, this.tier, recorder, this.#request.bounds, now)
     task.newId()
     const node = new Node(runtime, task, undefined, definition, input, account, this.#request.context, undefined, now)
-    const ancestry = Ancestry.extend(undefined, definition.name, definition.identity(input))
     const mayRetry = runtime.retryOwner === "orchestrator" || runtime.retryOwner === "agent"
     const terms = { id: account.id, agent: definition.name, priority: this.tier, deadline, ancestry, mayRetry }
     node.envelope = root(terms, account, node, recorder)
