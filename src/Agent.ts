@@ -26,9 +26,10 @@ import * as Stream from "effect/Stream"
 import * as Deadline from "./Deadline.ts"
 import type { State } from "./Event.ts"
 import * as GaveUp from "./GaveUp.ts"
+import { millisOf } from "./internal/duration.ts"
 import { CurrentEnvelope, Envelope, of, section } from "./internal/envelope.ts"
 import * as holding from "./internal/holding.ts"
-import { finite, integer, integerOrInfinity } from "./internal/number.ts"
+import { integer, integerOrInfinity } from "./internal/number.ts"
 import { decoder } from "./internal/schemaIssue.ts"
 import type { Definition } from "./internal/tree/definition.ts"
 import { Loop } from "./internal/tree/forEach.ts"
@@ -109,7 +110,7 @@ export interface Options<
 }
 
 const millis = (where: string, input: Duration.Input | undefined, fallback: number): number =>
-  input === undefined ? fallback : finite(where, Duration.toMillis(Duration.fromInputUnsafe(input)), 0)
+  input === undefined ? fallback : millisOf(where, input, false)
 
 /** A label that throws must not keep a node from ending. */
 const safely =

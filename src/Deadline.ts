@@ -14,8 +14,9 @@
  */
 import type * as Brand from "effect/Brand"
 import * as Clock from "effect/Clock"
-import * as Duration from "effect/Duration"
+import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import { millisOf } from "./internal/duration.ts"
 
 /**
  * An instant on the monotonic clock, in milliseconds.
@@ -82,9 +83,10 @@ export const at = (millis: number): Deadline => {
  * @since 0.1.0
  */
 export const after = (nowMillis: number, duration: Duration.Input, where: string = "Deadline.after"): Deadline => {
-  const millis = Duration.toMillis(Duration.fromInputUnsafe(duration))
+  const millis = typeof duration === "number" && duration <= 0 ? 0 : millisOf(`${where}: deadline`, duration)
   if (!(millis > 0)) {
-    throw new RangeError(`${where}: deadline must be a duration above zero from now, got ${millis} ms (already past)`)
+    const given = typeof duration === "number" ? duration : millis
+    throw new RangeError(`${where}: deadline must be a duration above zero from now, got ${given} ms (already past)`)
   }
   return (nowMillis + millis) as Deadline
 }

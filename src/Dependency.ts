@@ -35,6 +35,7 @@ import type { GaveUp } from "./GaveUp.ts"
 import * as callMachine from "./internal/call.ts"
 import * as CommonFailure from "./internal/commonFailure.ts"
 import { CurrentTry } from "./internal/currentTry.ts"
+import { millisOf } from "./internal/duration.ts"
 import { Envelope, of } from "./internal/envelope.ts"
 import { Recorder } from "./internal/recorder.ts"
 import * as RetryAfter from "./internal/retryAfter.ts"
@@ -163,12 +164,6 @@ export interface ServiceClass<Self, Name extends string> extends Context.Service
   ) => Effect.Effect<Processed, SE, SR | R | R2 | Self>
   readonly override: (act: Breaker.Override) => Effect.Effect<Breaker.Transition | undefined, never, Self>
   readonly reconfigure: (change: Reconfiguration) => Effect.Effect<void, never, Self>
-}
-
-const millisOf = (where: string, input: Duration.Input): number => {
-  const millis = Duration.toMillis(Duration.fromInputUnsafe(input))
-  if (millis >= 0) return millis
-  throw new RangeError(`${where} must be a duration >= 0, got ${millis} ms`)
 }
 
 /**

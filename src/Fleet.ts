@@ -34,6 +34,7 @@ import * as Gate from "./Gate.ts"
 import type { GaveUp } from "./GaveUp.ts"
 import * as alarm from "./internal/alarm.ts"
 import * as CommonFailure from "./internal/commonFailure.ts"
+import { millisOf } from "./internal/duration.ts"
 import { of } from "./internal/envelope.ts"
 import * as Ledger from "./internal/ledger.ts"
 import { integer } from "./internal/number.ts"
@@ -214,7 +215,7 @@ const make = Effect.fnUntraced(function* (options: Options) {
   const random = yield* Random.Random
   const sharedBounds = bounds.make(where, options)
   const capacity = integer(`${where}: deferred`, options.deferred ?? 10_000, 0, 10_000_000)
-  const grace = Duration.fromInputUnsafe(options.grace ?? "10 seconds")
+  const grace = Duration.millis(millisOf(`${where}: grace`, options.grace ?? "10 seconds"))
   const places = integer(`${where}: places`, options.places ?? 64, 1, 1_000_000)
   const taskLimit = integer(`${where}: tasks`, options.tasks ?? 16, 1, 1_000_000)
   const readers = new Set<Queue.Queue<Event>>()

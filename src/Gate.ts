@@ -18,11 +18,12 @@
  * @stability experimental
  * @since 0.1.0
  */
-import * as Duration from "effect/Duration"
+import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import * as AdaptiveLimit from "./internal/adaptiveLimit.ts"
 import * as alarm from "./internal/alarm.ts"
+import { millisOf } from "./internal/duration.ts"
 import * as Machine from "./internal/gateMachine.ts"
 import { integer } from "./internal/number.ts"
 import * as TokenBucket from "./internal/tokenBucket.ts"
@@ -127,7 +128,7 @@ export class Gate {
         unit: rate.unit,
         bucket: TokenBucket.make({ ratePerSecond: rate.perSecond, capacity: rate.burst }, now)
       })),
-      line: { ageBoundMillis: Duration.toMillis(Duration.fromInputUnsafe(options.maxAge ?? "60 seconds")) }
+      line: { ageBoundMillis: millisOf("Gate.make: maxAge", options.maxAge ?? "60 seconds") }
     })
   }
 

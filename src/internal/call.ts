@@ -13,7 +13,6 @@
  *
  * @internal
  */
-import * as Cause from "effect/Cause"
 import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
@@ -34,6 +33,7 @@ import { CurrentTry } from "./currentTry.ts"
 import { note } from "./commonFailure.ts"
 import { CurrentEnvelope, Envelope } from "./envelope.ts"
 import type { Unfit } from "./gateMachine.ts"
+import { kindOf } from "./errorKind.ts"
 import * as holding from "./holding.ts"
 import { lineOrder } from "./lineOrder.ts"
 import type { Hold } from "./ledger.ts"
@@ -70,7 +70,7 @@ export const CurrentCall: Context.Reference<Call | undefined> = Context.Referenc
 
 /** The live call to `site` that this one would re-enter from inside of. */
 export const heldSlot = (site: Site, from: Call | undefined): Call | undefined => {
-  for (let call = from; call !== undefined; call = call.outer) {
+  for (let call = from; Call.is(call); call = call.outer) {
     if (call.site === site && call.state === "granted") return call
   }
   return undefined
@@ -148,6 +148,11 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     this.#context = context
     this.#retries = retries
     this.#resume = resume
+  }
+
+  /** Whether the runtime made it: a made-up one would lend a slot that nobody holds. */
+  static is(value: unknown): value is Call {
+    return typeof value === "object" && value !== null && #phase in value
   }
 
   /** One at a time re-enters a slot, so that a slot never covers two calls side by side. */
@@ -456,16 +461,6 @@ export class Call<A = unknown, E = unknown> extends Bell implements Gate.Ticket 
     if (this.#released !== undefined) this.#released()
     else this.#resume(exit)
   }
-}
-
-/** The kind of an error by its name; its message may hold anything. */
-const kindOf = (exit: Exit.Exit<unknown, unknown>): string => {
-  if (Exit.isSuccess(exit)) return "Success"
-  const error = Cause.findErrorOption(exit.cause)
-  if (error._tag === "None") return "Defect"
-  const value: unknown = error.value
-  if (typeof value !== "object" || value === null) return typeof value
-  return "_tag" in value && typeof value._tag === "string" ? value._tag : value.constructor.name
 }
 
 const tooLate = (neededMillis: number, leftMillis: number): Rejected.Reason => ({

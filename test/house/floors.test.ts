@@ -24,6 +24,10 @@ const rows: ReadonlyArray<Row> = [
   },
   {
     floor: "0 words",
+    rooms: ["internal/duration", "internal/errorKind"]
+  },
+  {
+    floor: "0 words",
     rooms: ["Priority", "Deadline", "Spend", "Ancestry", "Outcome", "Limit", "Rate", "internal/schemaIssue"]
   },
   { floor: "0 words", rooms: ["Rejected", "GaveUp", "Event"] },

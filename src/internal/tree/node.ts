@@ -199,6 +199,8 @@ export class Node extends Bell implements Seat, Member, Child {
 
   /** All fibers that wait for the node's one place go on with it. */
   readonly #placeIsBack = (): void => {
+    // While another of its fibers waits for children the node keeps no place, or those children might never get one.
+    if (this.#blocked > 0) this.#place.giveBack(this.runtime.alarm.now)
     const proceeds = [...this.#proceeds]
     this.#proceeds.clear()
     for (const proceed of proceeds) this.runtime.agenda.add(proceed, undefined)

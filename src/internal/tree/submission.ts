@@ -152,12 +152,13 @@ export class Submission extends Bell {
   /** Work that was parked comes back when there is room and nobody waits: the most important first, then the oldest. */
   #resumeParked(now: number): void {
     const { parked, line, runtime } = this.#desk
-    while (!runtime.draining && line.hasRoom(now)) {
-      const next = parked
-        .find((tier) => tier.size > 0)
-        ?.values()
-        .next().value
-      if (next === undefined || !next.#resume(now)) return
+    let tries = 0
+    for (const tier of parked) {
+      for (const next of tier) {
+        // What cannot be funded now stays parked and holds nobody else up; the search is bounded.
+        if (runtime.draining || !line.hasRoom(now) || tries++ >= resumeTries) return
+        next.#resume(now)
+      }
     }
   }
 
