@@ -34,6 +34,7 @@ import { decoder } from "./internal/schemaIssue.ts"
 import type { Definition } from "./internal/tree/definition.ts"
 import { Loop } from "./internal/tree/forEach.ts"
 import { isSpent, joined, type NodeExit } from "./internal/tree/exit.ts"
+import { NodeHandle, nodeOf, observing } from "./internal/tree/handle.ts"
 import { Node } from "./internal/tree/node.ts"
 import { childDeadline, refuse, type Request, spawn as spawnNode } from "./internal/tree/spawn.ts"
 import * as Rejected from "./Rejected.ts"
@@ -237,43 +238,6 @@ export interface SpawnOptions extends Spend.Spend {
   readonly supervisor?: SupervisorOptions
 }
 
-const observing = (node: Node): Effect.Effect<NodeExit> =>
-  Effect.withFiber((fiber) => {
-    const wait = Effect.callback<NodeExit>((resume) => {
-      const unobserve = node.observe((exit) => resume(Effect.succeed(exit)))
-      return Effect.sync(unobserve)
-    })
-    const waiter = nodeOf(of(fiber))
-    return node.exit !== undefined || waiter === undefined ? wait : waiter.block(wait)
-  })
-
-const nodeOf = (envelope: Envelope | undefined): Node | undefined => {
-  const node = envelope === undefined ? undefined : Envelope.node(envelope)
-  return node instanceof Node ? node : undefined
-}
-
-class NodeHandle implements Handle<unknown, unknown, unknown> {
-  readonly #node: Node
-  constructor(node: Node) {
-    this.#node = node
-  }
-  get id(): string {
-    return this.#node.id
-  }
-  get await(): Effect.Effect<Ended<unknown, unknown, unknown>> {
-    return observing(this.#node)
-  }
-  get join(): Effect.Effect<unknown, unknown> {
-    return Effect.flatMap(observing(this.#node), (exit) => joined(this.#node.definition.name, exit))
-  }
-  get stop(): Effect.Effect<void> {
-    return Effect.suspend(() => {
-      this.#node.stop("Interrupted")
-      return Effect.asVoid(observing(this.#node))
-    })
-  }
-}
-
 const requestOf = (definition: Definition, options: SpawnOptions, now: number): Omit<Request, "input" | "place"> => ({
   definition,
   grant:
@@ -319,7 +283,7 @@ export const spawn = <I, O, P, E, R>(
     const request = { ...requestOf(agent.definition, options, parent.runtime.alarm.now), input, place: undefined }
     const node = spawnNode(parent, envelope, context, request)
     return node instanceof Node
-      ? Effect.succeed(new NodeHandle(node) as Handle<O, P, E>)
+      ? Effect.succeed(new NodeHandle(node) as unknown as Handle<O, P, E>)
       : Effect.fail(refuse(parent, request, node))
   })
 
