@@ -230,10 +230,11 @@ const callWith = <A, E, R>(
       return Effect.fail(makeRejected({ _tag: "NoEnvelope", dependency: site.name }))
     const outer = fiber.getRef(callMachine.CurrentCall)
     const lender = callMachine.heldSlot(site, outer)
-    const context = fiber.context as Context.Context<R>
     const run = Effect.callback<A, E | Rejected | GaveUp>((resume) => {
       const now = site.gate.alarm.now
-      const work = Effect.provideContext(effect, context)
+      // The call runs it under the caller's context with itself on top; providing that context here again would put the
+      // outer call back in the place of this one.
+      const work = effect as Effect.Effect<A, E>
       const call = new callMachine.Call<A, E>(
         site,
         envelope,

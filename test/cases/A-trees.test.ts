@@ -520,6 +520,17 @@ describe("cancellation and orphans", () => {
       assert.strictEqual((yield* two.snapshot).inFlight, 0)
     }).pipe(Effect.scoped)
   )
+
+  it.effect("F15: re-entry three deep, and by way of another dependency, finishes on one slot each", () =>
+    Effect.gen(function* () {
+      const a = yield* Dependency.make("a", { limit: Limit.fixed(1), standalone: true })
+      const b = yield* Dependency.make("b", { limit: Limit.fixed(1), standalone: true })
+      const deep = yield* start(b.call(b.call(b.call(Effect.succeed("deep")))))
+      const across = yield* start(a.call(b.call(b.call(Effect.succeed("across")))))
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual([deep.pollUnsafe(), across.pollUnsafe()], [Exit.succeed("deep"), Exit.succeed("across")])
+    }).pipe(Effect.scoped)
+  )
 })
 
 describe("limits that lose work", () => {
