@@ -40,14 +40,17 @@ export class ListenError extends Data.TaggedError("ListenError")<{
 export const serve = Effect.fnUntraced(function* (
   host: string,
   port: number,
-  app: Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpServerRequest.HttpServerRequest>
+  app: Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpServerRequest.HttpServerRequest | Scope.Scope>
 ): Effect.fn.Return<string, ListenError, Scope.Scope> {
+  const node = createServer()
   const server = yield* Effect.mapError(
-    NodeHttpServer.make(() => createServer(), { host, port, disablePreemptiveShutdown: true }),
+    NodeHttpServer.make(() => node, { host, port, disablePreemptiveShutdown: true }),
     ({ cause }) => new ListenError({ host, port, code: codeOf(cause) })
   )
   // A handler runs uninterruptibly unless it asks for more; a client that goes away is to free its slot at once.
   yield* HttpServer.serveEffect(Effect.interruptible(app)).pipe(Effect.provideService(HttpServer.HttpServer, server))
+  // Closing waits for connections, and clients keep theirs open for later: these are ended first.
+  yield* Effect.addFinalizer(() => Effect.sync(() => node.closeAllConnections()))
   return HttpServer.formatAddress(server.address)
 })
 

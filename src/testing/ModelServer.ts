@@ -30,7 +30,7 @@ import * as desks from "./internal/desk.ts"
 import { Desk, logKept, type Settings } from "./internal/desk.ts"
 import { type Reply, replyTo } from "./internal/reply.ts"
 import { type Answer, error } from "./internal/shapes.ts"
-import { streamed, type Visit, whole } from "./internal/visit.ts"
+import { abandoned, faultOf, streamed, type Visit, whole } from "./internal/visit.ts"
 import { type ListenError, serve } from "./Listen.ts"
 
 /**
@@ -182,7 +182,7 @@ const parse = (text: string): unknown => {
 const handle = (
   desk: Desk,
   keys: ReadonlyArray<string> | undefined
-): Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpServerRequest.HttpServerRequest> =>
+): Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpServerRequest.HttpServerRequest | Scope.Scope> =>
   Effect.gen(function* () {
     const request = yield* HttpServerRequest.HttpServerRequest
     const path = request.url.split("?")[0] ?? ""
@@ -208,7 +208,7 @@ const handle = (
     const ask = decode(api, parse(text.value))
     desk.requests++
     if ("problem" in ask) return refused(api, 400, "invalid_request_error", ask.problem, ask.param)
-    const denied = desk.admission.admit(ask, desk.inFlight, desk.now, desk.wall)
+    const denied = desk.admission.admit(ask, desk.inFlight, desk.slots, desk.now, desk.wall)
     const client = request.headers["x-request-id"] ?? request.headers["x-client-request-id"]
     if (denied !== undefined) {
       desk.throttledBy[denied.cause]++
@@ -226,9 +226,13 @@ const handle = (
     const draw = desk.draw(path, text.value)
     const reply: Reply = replyTo(ask, draw, desk.options.reply)
     const answer: Answer = { id: desk.newId(api, draw), createdSeconds: Math.floor(desk.wall / 1_000), ask, reply }
-    const visit: Visit = { desk, path, request: client, answer, faults: desk.faults, draw }
+    const fault = faultOf(desk.faults, draw)
+    const { admission } = desk
+    const visit: Visit = { desk, path, request: client, answer, fault, admission, hasLeft: false }
     desk.inFlight++
     desk.peakInFlight = Math.max(desk.peakInFlight, desk.inFlight)
+    // The request's own end: also of a stream that nobody began to read.
+    yield* Effect.addFinalizer(() => abandoned(visit))
     return yield* ask.stream ? streamed(visit) : whole(visit)
   })
 

@@ -1,7 +1,7 @@
 /** The model server over real HTTP: each rule, and its shapes beside a server that others wrote. */
 import { LLMock } from "@copilotkit/aimock"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
 import * as ModelServer from "espalier/testing/ModelServer"
 import { createServer } from "node:net"
 
@@ -367,6 +367,83 @@ describe("mending", () => {
         assert.isTrue(low <= -5 && high > 500 && name.length <= 5)
       })
     )
+  )
+})
+
+describe("what is counted", () => {
+  it.live("each fault comes by its own share", () =>
+    run({ faults: { cut: 0.3, errorInStream: 0.3 }, timeScale: 1_000 }, (server) =>
+      Effect.gen(function* () {
+        const seen = { cut: 0, errorInStream: 0, whole: 0 }
+        const asks = Array.from({ length: 120 }, (_, index) => ({
+          stream: true,
+          messages: [{ role: "user", content: `question ${index}` }]
+        }))
+        yield* Effect.forEach(
+          asks,
+          (ask) =>
+            Effect.gen(function* () {
+              const answer = yield* post(server.url, "messages", ask)
+              const text = yield* Effect.promise(() => answer.text().catch(() => "broken off"))
+              const kind = text.includes("event: error")
+                ? "errorInStream"
+                : text.includes("message_stop")
+                  ? "whole"
+                  : "cut"
+              seen[kind]++
+            }),
+          { concurrency: 4, discard: true }
+        )
+        for (const kind of ["cut", "errorInStream"] as const) {
+          assert.isTrue(seen[kind] > 20 && seen[kind] < 55, `${kind}: ${seen[kind]} of 120`)
+        }
+        yield* Effect.sleep("50 millis")
+        assert.deepInclude(yield* server.stats, {
+          ok: seen.whole,
+          failed: seen.cut + seen.errorInStream,
+          aborted: 0,
+          inFlight: 0
+        })
+      })
+    )
+  )
+
+  it.live("a brownout lowers what is too many at once", () =>
+    run({ maxConcurrency: 4, timeScale: 1 }, (server) =>
+      Effect.gen(function* () {
+        yield* server.brownout({ slots: 0.25, errors: 0, duration: "1 minute" })
+        const abort = new AbortController()
+        for (let call = 0; call < 4; call++) {
+          yield* Effect.forkChild(Effect.ignoreCause(post(server.url, "messages", {}, { signal: abort.signal })))
+        }
+        yield* Effect.sleep("100 millis")
+        assert.strictEqual((yield* post(server.url, "messages")).status, 529)
+        abort.abort()
+      })
+    )
+  )
+
+  it.live("a call that began before a reset gives the new meters nothing", () =>
+    run(
+      { tokensPerMinute: 1_200, burstSeconds: 10, timeScale: 1, baseMillis: 200, outputTokensPerSecond: 10_000 },
+      (server) =>
+        Effect.gen(function* () {
+          const before = yield* Effect.forkChild(post(server.url, "chat", { max_tokens: 190 }))
+          yield* Effect.sleep("50 millis")
+          yield* server.reset
+          assert.strictEqual((yield* post(server.url, "chat", { max_tokens: 100 })).status, 200)
+          yield* Fiber.join(before)
+          assert.strictEqual((yield* post(server.url, "chat", { max_tokens: 190 })).status, 429)
+        })
+    )
+  )
+
+  it.live("closing does not wait for connections that clients keep", () =>
+    Effect.gen(function* () {
+      const started = performance.now()
+      yield* run({}, (server) => Effect.flatMap(post(server.url, "chat"), textOf))
+      assert.isBelow(performance.now() - started, 2_000)
+    })
   )
 })
 

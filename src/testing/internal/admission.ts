@@ -51,13 +51,14 @@ export class Admission {
     this.#tokens = meter(limits.tokensPerMinute)
   }
 
-  /** Lets a request in, or says why not. `inFlight` counts those that are in. */
-  admit(ask: Ask, inFlight: number, nowMillis: number, wallMillis: number): Denied | undefined {
-    const { maxConcurrency, hardConcurrency, quota } = this.#limits
+  /** Lets a request in, or says why not. `inFlight` counts those that are in, `slots` those served
+   * at full speed at the moment. */
+  admit(ask: Ask, inFlight: number, slots: number, nowMillis: number, wallMillis: number): Denied | undefined {
+    const { hardConcurrency, quota } = this.#limits
     const cost = ask.promptTokens + ask.cap
     if (quota !== undefined && this.#used + ask.promptTokens > quota)
       return this.#deny(ask.api, "quota", 0, nowMillis, wallMillis)
-    if (inFlight >= 4 * maxConcurrency) return this.#deny(ask.api, "overloaded", 1_000, nowMillis, wallMillis)
+    if (inFlight >= 4 * slots) return this.#deny(ask.api, "overloaded", 1_000, nowMillis, wallMillis)
     if (hardConcurrency !== undefined && inFlight >= hardConcurrency) {
       return this.#deny(ask.api, "concurrency", 1_000, nowMillis, wallMillis)
     }

@@ -170,10 +170,14 @@ export class Desk {
     if (this.served.length > 2 * logKept) this.served = this.served.slice(-logKept)
   }
 
+  /** Calls served at full speed at the moment. */
+  get slots(): number {
+    return this.limits.maxConcurrency * (this.#brownout?.slots ?? 1)
+  }
+
   /** How many times slower than alone: calls share what the slots can do, and too many cost something besides. */
   get slowdown(): number {
-    const slots = this.limits.maxConcurrency * (this.#brownout?.slots ?? 1)
-    const load = this.inFlight / slots
+    const load = this.inFlight / this.slots
     return load <= 1 ? 1 : load * (1 + 0.25 * (load - 1))
   }
 

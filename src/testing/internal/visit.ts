@@ -10,6 +10,7 @@ import * as Sse from "effect/encoding/Sse"
 import * as HttpServerResponse from "effect/http/HttpServerResponse"
 import * as Stream from "effect/Stream"
 import type { Api, Ask } from "./ask.ts"
+import type { Admission } from "./admission.ts"
 import type { Desk, Faults } from "./desk.ts"
 import { type Answer, body, error, errorFrame, type Frame, frames } from "./shapes.ts"
 
@@ -28,14 +29,33 @@ export interface Visit {
   readonly path: string
   readonly request: string | undefined
   readonly answer: Answer
-  readonly faults: Faults
-  readonly draw: () => number
+  readonly fault: Fault
+  /** The meters that let it in; a reset gives the desk new ones, which owe it nothing. */
+  readonly admission: Admission
+  hasLeft: boolean
 }
 
-/** Counts what a visit was served and gives its slot back, once. */
-const leave = (visit: Visit, outputTokens: number, aborted: boolean, status: number): Effect.Effect<void> =>
+/** What goes wrong with one call; at most one thing does. */
+export type Fault = keyof Faults | undefined
+
+/** Each fault has its own share of the draw, so that the shares are what they say as long as they add up to at most 1. */
+export const faultOf = (faults: Faults, draw: () => number): Fault => {
+  let left = draw()
+  for (const fault of ["error", "hang", "malformed", "cut", "errorInStream"] as const) {
+    if (left < faults[fault]) return fault
+    left -= faults[fault]
+  }
+  return undefined
+}
+
+type End = "ok" | "failed" | "aborted"
+
+/** Counts what a visit was served and gives its slot back, once, whoever comes first. */
+const leave = (visit: Visit, outputTokens: number, end: End, status: number): Effect.Effect<void> =>
   Effect.sync(() => {
     const { desk, answer, path, request } = visit
+    if (visit.hasLeft) return
+    visit.hasLeft = true
     const { promptTokens } = answer.ask
     const served = status < 500
     const output = served ? outputTokens : 0
@@ -47,12 +67,14 @@ const leave = (visit: Visit, outputTokens: number, aborted: boolean, status: num
       desk.cached += answer.reply.cachedTokens
       desk.reasoning += Math.min(output, answer.reply.reasoningTokens)
     }
-    if (aborted) desk.aborted++
-    else if (served) desk.ok++
-    else desk.failed++
-    desk.admission.settle(answer.ask, input + output, desk.now)
+    desk[end]++
+    visit.admission.settle(answer.ask, input + output, desk.now)
+    const aborted = end === "aborted"
     desk.log({ id: answer.id, request, path, status, inputTokens: input, outputTokens: output, aborted })
   })
+
+/** A client that goes away before its answer has begun leaves through here. */
+export const abandoned = (visit: Visit): Effect.Effect<void> => leave(visit, 0, "aborted", 499)
 
 const headersOf = (desk: Desk, api: Api, id: string): Record<string, string> => ({
   ...desk.admission.headers(api, desk.now, desk.wall),
@@ -74,24 +96,26 @@ const serverError = (api: Api): HttpServerResponse.HttpServerResponse =>
 
 /** The answer in one piece. A client that goes away has been served nothing but has used its prompt. */
 export const whole = (visit: Visit): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
-  const { desk, answer, faults, draw } = visit
+  const { desk, answer, fault } = visit
   const { ask, reply, id } = answer
-  const fails = draw() < faults.error
+  const fails = fault === "error"
   const served = Effect.gen(function* () {
-    if (draw() < faults.hang) return yield* Effect.never
+    if (fault === "hang") return yield* Effect.never
     yield* work(desk, millisBefore(desk, ask) + (fails ? 0 : millisFor(desk, reply.outputTokens)))
     if (fails) return serverError(ask.api)
     const text = JSON.stringify(body(answer))
     const headers = { ...headersOf(desk, ask.api, id), "content-type": "application/json" }
-    if (draw() < faults.malformed) return HttpServerResponse.text(text.slice(0, text.length >> 1), { headers })
-    if (draw() < faults.cut) {
+    if (fault === "malformed") return HttpServerResponse.text(text.slice(0, text.length >> 1), { headers })
+    if (fault === "cut") {
       const half = Stream.make(encoder.encode(text.slice(0, text.length >> 1)))
       return HttpServerResponse.stream(Stream.concat(half, Stream.fail("cut")), { headers })
     }
     return HttpServerResponse.text(text, { headers })
   })
   return Effect.onExit(served, (exit) =>
-    Exit.isSuccess(exit) ? leave(visit, reply.outputTokens, false, exit.value.status) : leave(visit, 0, true, 499)
+    Exit.isSuccess(exit)
+      ? leave(visit, reply.outputTokens, fails || fault === "cut" ? "failed" : "ok", exit.value.status)
+      : abandoned(visit)
   )
 }
 
@@ -101,51 +125,44 @@ const write = ({ event, data }: Frame): Uint8Array =>
 
 /** The answer as a stream; a client that goes away has been served what was sent so far. */
 export const streamed = (visit: Visit): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
-  const { desk, answer, faults, draw } = visit
+  const { desk, answer, fault } = visit
   const { ask, reply, id } = answer
   const all = frames(answer)
-  const breaksAt = draw() < faults.cut || draw() < faults.errorInStream ? Math.floor(all.length / 2) : Infinity
-  const withError = breaksAt < Infinity && draw() < faults.errorInStream
-  const hangs = draw() < faults.hang
-  const fails = draw() < faults.error
+  const breaksAt = fault === "cut" || fault === "errorInStream" ? Math.floor(all.length / 2) : Infinity
   let sent = 0
-  return Effect.uninterruptibleMask((restore) =>
-    Effect.gen(function* () {
-      yield* restore(hangs ? Effect.never : work(desk, millisBefore(desk, ask)))
-      if (fails) {
-        yield* leave(visit, 0, false, 500)
-        return serverError(ask.api)
-      }
-      const pieces = Stream.fromIterable(all.entries()).pipe(
-        Stream.mapEffect(([index, frame]) =>
-          Effect.gen(function* () {
-            if (index >= breaksAt) return yield* Effect.fail(withError ? "error" : "cut")
-            const fresh = frame.tokens - sent
-            if (fresh > 0)
-              yield* Effect.sleep(
-                Duration.millis((millisFor(desk, fresh) / (desk.options.timeScale ?? 1)) * desk.slowdown)
-              )
-            sent = Math.max(sent, frame.tokens)
-            return write(frame)
-          })
-        ),
-        Stream.catchIf(
-          (reason) => reason === "error",
-          () => Stream.make(write(errorFrame(ask.api)))
-        ),
-        Stream.onExit((exit) =>
-          leave(
-            visit,
-            Exit.isSuccess(exit) && breaksAt === Infinity ? reply.outputTokens : sent,
-            Exit.isFailure(exit),
-            200
-          )
-        )
+  const next = Effect.fnUntraced(function* ([index, frame]: readonly [number, Frame]) {
+    if (index >= breaksAt) return yield* Effect.fail(fault)
+    const fresh = frame.tokens - sent
+    if (fresh > 0) {
+      const millis = millisFor(desk, fresh) / (desk.options.timeScale ?? 1)
+      yield* Effect.sleep(Duration.millis(millis * desk.slowdown))
+    }
+    sent = Math.max(sent, frame.tokens)
+    return write(frame)
+  })
+  return Effect.gen(function* () {
+    yield* fault === "hang" ? Effect.never : work(desk, millisBefore(desk, ask))
+    if (fault === "error") {
+      yield* leave(visit, 0, "failed", 500)
+      return serverError(ask.api)
+    }
+    const pieces = Stream.fromIterable(all.entries()).pipe(
+      Stream.mapEffect(next),
+      Stream.catchIf(
+        (reason) => reason === "errorInStream",
+        () => Stream.make(write(errorFrame(ask.api)))
+      ),
+      Stream.onExit((exit) =>
+        breaksAt < Infinity && sent >= (all[breaksAt - 1]?.tokens ?? 0)
+          ? leave(visit, sent, "failed", 200)
+          : Exit.isSuccess(exit)
+            ? leave(visit, reply.outputTokens, "ok", 200)
+            : leave(visit, sent, "aborted", 200)
       )
-      return HttpServerResponse.stream(pieces, {
-        headers: { ...headersOf(desk, ask.api, id), "cache-control": "no-cache" },
-        contentType: "text/event-stream"
-      })
-    }).pipe(Effect.onInterrupt(() => leave(visit, 0, true, 499)))
-  )
+    )
+    return HttpServerResponse.stream(pieces, {
+      headers: { ...headersOf(desk, ask.api, id), "cache-control": "no-cache" },
+      contentType: "text/event-stream"
+    })
+  }).pipe(Effect.onInterrupt(() => abandoned(visit)))
 }
