@@ -16,6 +16,9 @@ export * as Breaker from "./Breaker.ts"
 /** An account in the tree's ledger: tokens and money that are held before they are spent. */
 export * as Budget from "./Budget.ts"
 
+/** Measures how much a dependency bears, within a spend cap, and says what to configure. */
+export * as Calibration from "./Calibration.ts"
+
 /** The instant by which work must have ended. */
 export * as Deadline from "./Deadline.ts"
 

@@ -44,9 +44,10 @@ const shortLine = 1_000
 const longLine = 100_000
 const rounds = given.quick ? 3 : 5
 /** After so many seconds of one pipeline at one size no further round begins. */
-const patienceSeconds = given.quick ? 4 : 30
+const patienceSeconds = given.quick ? 2.5 : 30
 
 const warmUpMillis = 1_500
+const warmUpBatches = 400
 
 /** Bursts that are not run, because one of them alone would take minutes. */
 const tooSlow: Readonly<Record<string, { readonly above: number; readonly why: string }>> = {
@@ -95,7 +96,7 @@ const measureAll = async (name: string): Promise<Record<string, Sample>> => {
 
 const measureWaiting = async (): Promise<WaitingCosts> => {
   const batches = given.quick ? 30 : 100
-  await Waiting.steps(shortLine, 2 * batches)
+  await Waiting.steps(shortLine, warmUpBatches)
   const short = await Waiting.steps(shortLine, batches)
   const long = await Waiting.steps(longLine, batches)
   const bareCancel = [
