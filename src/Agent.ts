@@ -37,6 +37,7 @@ import { isSpent, joined, type NodeExit } from "./internal/tree/exit.ts"
 import { NodeHandle, nodeOf, observing } from "./internal/tree/handle.ts"
 import { Node } from "./internal/tree/node.ts"
 import { childDeadline, refuse, type Request, spawn as spawnNode } from "./internal/tree/spawn.ts"
+import { noneEnded } from "./internal/tree/task.ts"
 import * as Rejected from "./Rejected.ts"
 import * as Spend from "./Spend.ts"
 import { Group, type Options as SupervisorOptions } from "./Supervisor.ts"
@@ -409,16 +410,7 @@ const collect = <I, O, P>(discard: boolean) => {
   const completed: Array<Results<I, O, P>["completed"][number]> = []
   const partial: Array<Results<I, O, P>["partial"][number]> = []
   const unfinished: Array<Unfinished<I>> = []
-  const ended = {
-    Completed: 0,
-    Partial: 0,
-    Failed: 0,
-    Interrupted: 0,
-    Rejected: 0,
-    Deferred: 0,
-    DeadLettered: 0,
-    Expired: 0
-  }
+  const ended = noneEnded()
   const inOrder = (a: { readonly index: number }, b: { readonly index: number }): number => a.index - b.index
   return {
     add: (index: number, given: unknown, exit: NodeExit): void => {

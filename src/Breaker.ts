@@ -23,8 +23,10 @@
  * @stability experimental
  * @since 0.1.0
  */
-import * as Duration from "effect/Duration"
+import type * as Duration from "effect/Duration"
 import * as State from "./internal/breakerState.ts"
+import { millisOf } from "./internal/duration.ts"
+import { positive } from "./internal/number.ts"
 import type { Outcome } from "./Outcome.ts"
 
 /**
@@ -103,11 +105,8 @@ export type Override =
 /** A probe that runs into its time-out is told a moment after; the lease is for one that is never heard of again. */
 const leaseSlackMillis = 1_000
 
-const millis = (where: string, input: Duration.Input): number => {
-  const value = Duration.toMillis(Duration.fromInputUnsafe(input))
-  if (value > 0 && value < Infinity) return value
-  throw new RangeError(`Breaker: ${where} must be a finite duration > 0, got ${value} ms`)
-}
+const millis = (option: string, input: Duration.Input): number =>
+  positive(`Breaker: ${option} in ms`, millisOf(`Breaker: ${option}`, input, false))
 
 /**
  * A breaker; made by {@link make}. The methods take the monotonic instant and are synchronous.

@@ -57,7 +57,7 @@ const node = { atMillis: Schema.Finite, task: Schema.String, node: Schema.String
  * - `DuplicateSibling`: a warning: a parent gave the same task to the same agent again while the first still runs.
  * - `Overdrawn`: a call used more than it had held; the excess was booked and charged upwards, and the node stopped.
  * - `Throttled`: a dependency asked for less; its gate is paused for `pausedMillis`.
- * - `BreakerMoved`: a dependency's breaker opened, closed, or was moved by an operator.
+ * - `BreakerMoved`: a dependency's breaker opened or closed by what its calls came to.
  * - `CommonFailure`: one operation fails for many: what it is, and which share of all failures of the last minute it
  *   explains.
  * - `LayerRetried`: a warning: below the layer that owns retries the same request was sent again within one call.

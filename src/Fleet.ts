@@ -83,13 +83,7 @@ export interface Options extends Spend.Spend, Partial<Bounds> {
  * @category models
  * @since 0.1.0
  */
-export interface Bounds {
-  readonly depth: number
-  readonly width: number
-  readonly descendants: number
-  readonly spawnsPerSecond: number
-  readonly spawnBurst: number
-}
+export interface Bounds extends bounds.Bounds {}
 
 /**
  * - `tokens`, `microDollars`: the grant of the whole tree; absent is unlimited (within the fleet's), 0 is nothing.
@@ -261,7 +255,8 @@ const make = Effect.fnUntraced(function* (options: Options) {
         Stream.fromQueue
       )
     ),
-    drain: (given) => shutDown(desk, given === undefined ? grace : Duration.fromInputUnsafe(given))
+    drain: (given) =>
+      shutDown(desk, given === undefined ? grace : Duration.millis(millisOf("Fleet.drain: grace", given)))
   })
   yield* Effect.addFinalizer(() => fleet.drain())
   return fleet

@@ -3,7 +3,7 @@
  *
  * A call waits for one thing only: its turn. When its turn comes, its slot and its share of every rate are granted in
  * one step, so that nothing is held by a call that waits for something else. The line is bounded; its order is by tier,
- * in shares of 8:4:2:1, and by arrival inside a tier; a call older than the age bound goes next whatever its tier.
+ * in shares of 8:4:2:1, and inside a tier trees that have begun before new ones, then by deadline; a call older than the age bound goes next whatever its tier.
  *
  * State: `new -> waiting -> granted -> ended`, or `new -> granted` when nobody waits. Sits after the breaker and before
  * the work. Never retries, knows no budget and no deadline: whoever waits sets a bell of its own and cancels.
@@ -11,7 +11,7 @@
  * Units: slots, requests, tokens, milliseconds. A free slot costs nothing to wait for; entering costs O(log n), leaving
  * the line O(1), and one timer is armed while the head waits for a rate, none otherwise.
  *
- * **Errors** `QueueFull` and `NeverFits`, as entries that the caller turns into `Rejected`.
+ * **Errors** `QueueFull`, `NeverFits` and `TooLate`, as entries that the caller turns into `Rejected`.
  *
  * Follows Kubernetes' priority and fairness (line), Netflix' limiter (slots), x/time/rate (buckets).
  *

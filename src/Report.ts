@@ -63,7 +63,7 @@ export const RetryLayer = Schema.Struct({
  * - `ended`: nodes by how they ended; they add up to `nodes`.
  * - `calls`: governed calls that ran; `throttled`: answers that asked for less; `estimated`: calls of which the truth
  *   never came, charged at their hold; `retries`: restarts of agents; `maxInFlight`: calls at once; `maxDepth`.
- * - `unfinished`: the nodes that did not complete, each with its reason; at most `limit` (default 10 000) of them and of
+ * - `unfinished`: the nodes that did not complete, each with its reason; at most 10 000 of them and of
  *   `nodeReports` are kept, `omitted` counts the rest.
  *
  * @category models

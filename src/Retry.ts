@@ -29,8 +29,9 @@ import { nowUnsafe } from "./Deadline.ts"
 import * as GaveUp from "./GaveUp.ts"
 import * as Attempts from "./internal/attempts.ts"
 import { CurrentTry } from "./internal/currentTry.ts"
+import { millisOf } from "./internal/duration.ts"
 import { Envelope, of } from "./internal/envelope.ts"
-import { finite, integer } from "./internal/number.ts"
+import { integer } from "./internal/number.ts"
 import * as Rejected from "./Rejected.ts"
 import { CurrentRetryBudget } from "./RetryBudget.ts"
 
@@ -132,8 +133,8 @@ export interface Policy<E> {
  */
 export const policyOf = <E>(where: string, options: Options<E>): Policy<E> => ({
   times: integer(`${where}: times`, options.times ?? 3, 0, 100),
-  base: Duration.fromInputUnsafe(options.base ?? "200 millis"),
-  capMillis: finite(`${where}: cap`, Duration.toMillis(Duration.fromInputUnsafe(options.cap ?? "10 seconds")), 0),
+  base: Duration.millis(millisOf(`${where}: base`, options.base ?? "200 millis", false)),
+  capMillis: millisOf(`${where}: cap`, options.cap ?? "10 seconds", false),
   while: options.while ?? isRetryable
 })
 

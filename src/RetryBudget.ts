@@ -16,7 +16,8 @@
  * @since 0.1.0
  */
 import * as Context from "effect/Context"
-import * as Duration from "effect/Duration"
+import type * as Duration from "effect/Duration"
+import { millisOf } from "./internal/duration.ts"
 import * as RetryDeposits from "./internal/retryDeposits.ts"
 
 /**
@@ -75,7 +76,7 @@ export const make = (options: Options = {}): RetryBudget => {
     ...(options.reserve === undefined ? {} : { reserve: options.reserve }),
     ...(options.window === undefined
       ? {}
-      : { windowMillis: Duration.toMillis(Duration.fromInputUnsafe(options.window)) })
+      : { windowMillis: millisOf("RetryBudget.make: window", options.window, false) })
   })
   return {
     deposit: (nowMillis) => RetryDeposits.deposit(state, nowMillis),

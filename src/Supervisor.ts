@@ -12,8 +12,9 @@
  * @stability experimental
  * @since 0.1.0
  */
-import * as Duration from "effect/Duration"
-import { integer, integerOrInfinity } from "./internal/number.ts"
+import type * as Duration from "effect/Duration"
+import { millisOf } from "./internal/duration.ts"
+import { integer, integerOrInfinity, positive } from "./internal/number.ts"
 import * as RestartIntensity from "./internal/restartIntensity.ts"
 
 /**
@@ -116,12 +117,9 @@ export class Group<M extends Member> {
     this.restart = options.restart ?? "transient"
     this.intensity = integer("Supervisor: intensity", options.intensity ?? 3, 0, 1_000_000)
     this.attempts = integerOrInfinity("Supervisor: attempts", options.attempts ?? 4, 1)
-    this.periodMillis = Duration.toMillis(Duration.fromInputUnsafe(options.period ?? "60 seconds"))
-    if (!(this.periodMillis > 0))
-      throw new RangeError(`Supervisor: period must be a duration > 0, got ${this.periodMillis} ms`)
-    this.#backoffMillis = Duration.toMillis(Duration.fromInputUnsafe(options.backoff ?? "200 millis"))
-    if (!(this.#backoffMillis >= 0))
-      throw new RangeError(`Supervisor: backoff must be a duration >= 0, got ${this.#backoffMillis} ms`)
+    const period = millisOf("Supervisor: period", options.period ?? "60 seconds", false)
+    this.periodMillis = positive("Supervisor: period in ms", period)
+    this.#backoffMillis = millisOf("Supervisor: backoff", options.backoff ?? "200 millis", false)
     this.#restarts = RestartIntensity.make({ intensity: this.intensity, periodMillis: this.periodMillis })
   }
 

@@ -10,7 +10,7 @@ import * as Ledger from "./ledger.ts"
 import type { Recorder } from "./recorder.ts"
 
 /** The account of an envelope; only the ledger's floor knows what it is. */
-export const accountOf = (envelope: Envelope): Ledger.Account => Envelope.account(envelope) as Ledger.Account
+const accountOf = (envelope: Envelope): Ledger.Account => Envelope.account(envelope) as Ledger.Account
 
 /** Sets an upper bound aside, or says which account is too tight. */
 export const take = (envelope: Envelope, amount: Spend): Ledger.Hold | Rejected.Rejected => {

@@ -11,7 +11,7 @@
  * node keeps for its own last words: it is not free, so no descendant can eat it.
  *
  * Truth beyond a hold is booked all the same. It is taken from what the account has free, then from its ancestors, and
- * where even the root has none the root's grant grows by it and says so (`overdraft`). The account is stopped: it holds
+ * where even the root has none the root's grant grows by it. The account is stopped: it holds
  * and delegates no more.
  *
  * Units: whole tokens, whole micro-dollars; `Infinity` is unlimited. Costs: O(depth between account and owner).
@@ -39,9 +39,6 @@ export interface Account {
   reserve: Hold | undefined
   stopped: boolean
   closed: boolean
-  /** Root only: by how much more than its grant was really used. */
-  overdraftTokens: number
-  overdraftMicroDollars: number
 }
 
 export interface Hold {
@@ -76,13 +73,11 @@ const account = (id: string, parent: Account | undefined, tokens: number, microD
   ownMicroDollars: 0,
   reserve: undefined,
   stopped: false,
-  closed: false,
-  overdraftTokens: 0,
-  overdraftMicroDollars: 0
+  closed: false
 })
 
 /** What is free in one unit of one account. */
-export const freeOf = (self: Purse): number =>
+const freeOf = (self: Purse): number =>
   self.granted === Infinity ? Infinity : self.granted - self.spent - self.held - self.delegated
 
 /** The nearest account, from `self` up, that owns a grant in `unit`; `undefined` when none does. */
@@ -180,16 +175,13 @@ export const hold = (self: Account, amount: Spend, fromReserve: boolean = false)
   return { account: self, tokens, microDollars, settled: false }
 }
 
-/** Moves what `self` lacks down from its ancestors; what even the root lacks becomes overdraft of the root. */
+/** Moves what `self` lacks down from its ancestors; by what even the root lacks its grant grows. */
 const cover = (self: Account, unit: Unit, amount: number): void => {
   const owner = ownerOf(self, unit)
   if (owner === undefined) return
   const missing = amount - freeOf(owner[unit])
   if (missing <= 0) return
-  if (owner.parent === undefined) {
-    if (unit === "tokens") owner.overdraftTokens += missing
-    else owner.overdraftMicroDollars += missing
-  } else {
+  if (owner.parent !== undefined) {
     cover(owner.parent, unit, missing)
     book(owner.parent, unit, "delegated", missing)
   }

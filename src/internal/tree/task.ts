@@ -13,7 +13,8 @@ import type { Bounds } from "./bounds.ts"
 /** Enough for a person to read and a program to page; a million-node tree must not become a million-line report. */
 const nodesKept = 10_000
 
-const noneEnded = (): Record<State, number> => ({
+/** No node has ended yet. */
+export const noneEnded = (): Record<State, number> => ({
   Completed: 0,
   Partial: 0,
   Failed: 0,
