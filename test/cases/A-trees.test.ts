@@ -531,6 +531,46 @@ describe("cancellation and orphans", () => {
       assert.deepStrictEqual([deep.pollUnsafe(), across.pollUnsafe()], [Exit.succeed("deep"), Exit.succeed("across")])
     }).pipe(Effect.scoped)
   )
+
+  it.effect("A31: a fiber that outlives its agent, or is reached late by a stop, starts no call any more", () =>
+    Effect.gen(function* () {
+      let made = 0
+      let late: Exit.Exit<unknown, unknown> | undefined
+      const calling = Effect.exit(Model.call(Effect.sync(() => made++)))
+      const child = agent("Child", () =>
+        Effect.forkDetach(
+          Effect.andThen(
+            Effect.sleep("1 second"),
+            Effect.tap(calling, (exit) => Effect.sync(() => (late = exit)))
+          )
+        )
+      )
+      const closing = agent("Closing", () => Effect.onInterrupt(Effect.never, () => calling))
+      const root = agent("Root", () =>
+        Effect.andThen(Agent.run(child, 1), Effect.andThen(Agent.spawn(closing, 1), Effect.sleep("2 seconds")))
+      )
+      yield* run(root)
+      assert.strictEqual(late === undefined ? "none" : reasonOf(late)?._tag, "Draining")
+      assert.strictEqual(made, 0)
+    })
+  )
+
+  it.effect("A20: a child's own reserve is kept from its own calls too", () =>
+    Effect.gen(function* () {
+      const child = agent(
+        "Child",
+        () => Effect.all([Effect.exit(call(25, 25)), Effect.exit(Agent.wrapUp(call(25, 25)))]),
+        {
+          reserve: { tokens: 10 }
+        }
+      )
+      const root = agent("Root", () => Agent.run(child, null, { tokens: 30 }))
+      const { exit } = yield* run(root, { tokens: 100 })
+      const [ordinary, closing] = exit._tag === "Completed" ? exit.output : []
+      assert.strictEqual(reasonOf(ordinary)?._tag, "BudgetExceeded")
+      assert.isTrue(Exit.isSuccess(closing))
+    })
+  )
 })
 
 describe("limits that lose work", () => {
