@@ -642,6 +642,24 @@ describe("limits that lose work", () => {
     })
   )
 
+  it.effect(
+    "A43: a restart is a retry: what the fleet's retry budget does not allow ends as the failure that it is",
+    () =>
+      Effect.gen(function* () {
+        let runs = 0
+        const child = agent("Child", () =>
+          Effect.andThen(
+            Effect.sync(() => runs++),
+            Effect.fail("down")
+          )
+        )
+        const root = agent("Root", () => Agent.forEach(child, [1, 2, 3, 4, 5]))
+        const { exit, report } = yield* run(root, {}, { retries: { ratio: 0, reserve: 2 } })
+        assert.deepStrictEqual([runs, report.retries], [7, 2])
+        assert.isTrue(exit._tag === "Completed" && exit.output.ended.Failed === 5)
+      })
+  )
+
   it.effect("a failed check is Failed with its reason, never Partial", () =>
     Effect.gen(function* () {
       const root = agent("Root", (_input, self) => Effect.as(self.partial("so far"), "wrong"), {
