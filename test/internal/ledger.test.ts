@@ -1,6 +1,6 @@
 /** The books: laws 1 and 2 over any history of holding, settling, delegating and closing. */
 import { assert, describe, it } from "@effect/vitest"
-import fc from "fast-check"
+import * as fc from "fast-check"
 import * as Ledger from "../../src/internal/ledger.ts"
 
 const account = (value: Ledger.Account | Ledger.Refusal): Ledger.Account => {
